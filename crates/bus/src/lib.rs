@@ -1,0 +1,1 @@
+//! NATS JetStream: streams, facts, steps, consumers and claim-wide reads

@@ -1,0 +1,1 @@
+//! carrick: the command line of Carrick

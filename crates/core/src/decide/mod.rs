@@ -1,0 +1,47 @@
+//! What each service does about a claim, given all that is known of it: pure functions, one file
+//! for each of them.
+//!
+//! | service | file |
+//! |---|---|
+//! | downsyncer | [`down`] |
+//! | storage-transformer | [`transform`] |
+//! | upsyncer | [`upsync`], [`classes`] |
+//! | status-syncer | [`status`], [`tell`] |
+//!
+//! [`ownership`] answers whose an object is, for all of them.
+
+pub mod classes;
+pub mod down;
+pub mod ownership;
+pub mod status;
+pub mod tell;
+pub mod transform;
+pub mod upsync;
+
+#[cfg(test)]
+pub(crate) mod fixtures;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+/// A claim's phase; `Pending` where it has none yet.
+pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
+    claim
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or("Pending")
+}
+
+/// The name of the volume that a claim is bound to, or wants; `None` if it names none.
+pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let spec = claim.spec.as_ref()?;
+    spec.volume_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// A volume's phase, if it has one.
+pub fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
+    volume
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+}

@@ -1,0 +1,114 @@
+//! Whose an object is. Carrick never writes to an object that these rules do not call its own,
+//! save the listed fields of a tenant's claim and a host volume whose claimRef is, by uid, one of
+//! its host claims (design section 5, rule 5).
+
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::{
+    identity::Locator,
+    names::{TENANT_CLAIM_UID, UPSYNC},
+    policy::Policy,
+    step::Reason,
+};
+
+/// An annotation's value.
+pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// A label's value.
+pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether an object carries a finalizer.
+pub fn has_finalizer(meta: &ObjectMeta, name: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|found| found == name)
+}
+
+/// Whether a host object carries this sync target's label.
+pub fn has_cluster_label(meta: &ObjectMeta, policy: &Policy) -> bool {
+    label(meta, &policy.names.cluster()) == Some(policy.names.key())
+}
+
+/// Whether a host namespace is the one of the tenant's `namespace`; the reason if it is not.
+pub fn check_host_namespace(
+    host: &Namespace,
+    policy: &Policy,
+    namespace: &str,
+) -> Result<(), Reason> {
+    let collision = |what: &str| {
+        Err(Reason::new(
+            "NamespaceCollision",
+            format!("the host namespace for namespace {namespace} exists already and {what}"),
+        ))
+    };
+    let Some(text) = annotation(&host.metadata, &policy.names.locator()) else {
+        return collision("belongs to nobody that Carrick knows");
+    };
+    match Locator::parse(text) {
+        Ok(found) if found == policy.locator(namespace) => Ok(()),
+        Ok(_) => collision("belongs to somebody else"),
+        Err(_) => collision("has a locator that can't be read"),
+    }
+}
+
+/// The tenant claim that a host claim was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimOwner<'a> {
+    /// The tenant claim with this uid.
+    Uid(&'a str),
+    /// One of this sync target's, carried down by somebody who does not record the uid.
+    Unrecorded,
+    /// None of ours.
+    Stranger,
+}
+
+/// Whose a host claim in one of our host namespaces is.
+pub fn claim_owner<'a>(claim: &'a PersistentVolumeClaim, policy: &Policy) -> ClaimOwner<'a> {
+    if !has_cluster_label(&claim.metadata, policy) {
+        return ClaimOwner::Stranger;
+    }
+    match annotation(&claim.metadata, TENANT_CLAIM_UID) {
+        Some(uid) => ClaimOwner::Uid(uid),
+        None => ClaimOwner::Unrecorded,
+    }
+}
+
+/// Whether a host claim was made for this very tenant claim, or may have been.
+pub fn is_made_for(host: &PersistentVolumeClaim, tenant_uid: &str, policy: &Policy) -> bool {
+    match claim_owner(host, policy) {
+        ClaimOwner::Uid(uid) => uid == tenant_uid,
+        ClaimOwner::Unrecorded => true,
+        ClaimOwner::Stranger => false,
+    }
+}
+
+/// Whose a host volume is, by its locator.
+pub fn volume_locator(volume: &PersistentVolume, policy: &Policy) -> VolumeLocator {
+    match annotation(&volume.metadata, &policy.names.locator()) {
+        None => VolumeLocator::Absent,
+        Some(text) if Locator::parse(text).is_ok_and(|found| found == policy.locator("")) => {
+            VolumeLocator::Ours
+        }
+        Some(_) => VolumeLocator::Foreign,
+    }
+}
+
+/// See [`volume_locator`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeLocator {
+    /// It has none.
+    Absent,
+    /// This tenant's, carried by this sync target.
+    Ours,
+    /// Somebody else's, or unreadable.
+    Foreign,
+}
+
+/// Whether a volume in the tenant is a copy that Carrick carried up.
+pub fn is_carried_up(volume: &PersistentVolume, policy: &Policy) -> bool {
+    label(&volume.metadata, &policy.names.state()) == Some(UPSYNC)
+        || has_finalizer(&volume.metadata, &policy.names.finalizer())
+}

@@ -1,0 +1,262 @@
+//! What the tenant is told: the condition `carrick.dev/Storage` and Events on its claim.
+//!
+//! A claim that simply binds gets none of it. It is told what a service refuses or holds, and what
+//! a claim waits for once it has waited for [`PATIENCE`].
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha224};
+
+use super::claim_phase;
+use crate::{
+    fact::ClaimFacts,
+    names::STORAGE_CONDITION,
+    patch::PatchBuilder,
+    step::{Outcome, Step, StepRecord},
+    write::{Action, Decision, Kind, ObjectRef, Side, Verdict, Write},
+};
+
+/// How long a claim may wait before the tenant is told what for.
+pub const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+
+/// What to tell about a claim that is not as it should be.
+struct Problem {
+    code: String,
+    message: String,
+    /// Whether it is told as an Event too: what a person has to do something about.
+    warn: bool,
+}
+
+/// Adds what the tenant is to be told to a decision that has no writes of its own.
+pub(super) fn decide(
+    facts: &ClaimFacts,
+    claim: &PersistentVolumeClaim,
+    mut decision: Decision,
+    now: Timestamp,
+) -> Decision {
+    let problem = standing(facts).or_else(|| own(&decision));
+    let waited = claim
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .map_or(SignedDuration::ZERO, |Time(created)| {
+            now.duration_since(*created)
+        });
+    let problem = match problem {
+        None if claim_phase(claim) != "Bound" && carried(facts, &decision) => {
+            if waited < PATIENCE {
+                decision.verdict = Verdict::Ignored(Some(PATIENCE - waited));
+                return decision;
+            }
+            Some(waiting(facts, &decision))
+        }
+        problem => problem,
+    };
+    decision.writes = match problem {
+        Some(problem) => complain(claim, &problem, now),
+        None => all_clear(claim, now),
+    };
+    decision
+}
+
+/// Whether the claim is under way at all, so that there is something to wait for.
+fn carried(facts: &ClaimFacts, decision: &Decision) -> bool {
+    facts.host_claim.is_some()
+        || matches!(decision.verdict, Verdict::Waiting(..))
+        || steps_of(facts).next().is_some()
+}
+
+/// The steps published for this very claim, in the order of its way.
+fn steps_of(facts: &ClaimFacts) -> impl Iterator<Item = &StepRecord> {
+    let uid = facts
+        .live_tenant_claim()
+        .and_then(|claim| claim.metadata.uid.as_deref());
+    facts
+        .steps
+        .iter()
+        .filter(move |record| Some(record.claim_uid.as_str()) == uid)
+}
+
+/// What some service refuses or holds, the earliest step first.
+fn standing(facts: &ClaimFacts) -> Option<Problem> {
+    let record = steps_of(facts)
+        .filter(|record| record.step != Step::Status)
+        .filter(|record| matches!(record.outcome, Outcome::Refused | Outcome::Held))
+        .min_by_key(|record| record.step)?;
+    Some(Problem {
+        code: record.code.clone(),
+        message: record.message.clone(),
+        warn: record.outcome == Outcome::Refused,
+    })
+}
+
+/// What the status-syncer itself refuses.
+fn own(decision: &Decision) -> Option<Problem> {
+    let Verdict::Refused(reason, _) = &decision.verdict else {
+        return None;
+    };
+    Some(Problem {
+        code: reason.code.to_owned(),
+        message: reason.message.clone(),
+        warn: true,
+    })
+}
+
+/// What a claim waits for: the latest step on its way that waits, else what is seen from here.
+fn waiting(facts: &ClaimFacts, decision: &Decision) -> Problem {
+    let record = steps_of(facts)
+        .filter(|record| matches!(record.outcome, Outcome::Waiting | Outcome::Retrying))
+        .max_by_key(|record| record.step);
+    let (code, message) = match (&decision.verdict, record) {
+        (_, Some(record)) => (record.code.clone(), record.message.clone()),
+        (Verdict::Waiting(reason, _), None) => (reason.code.to_owned(), reason.message.clone()),
+        _ => (
+            "Waiting".to_owned(),
+            "waits to be carried to the host".to_owned(),
+        ),
+    };
+    Problem {
+        code,
+        message,
+        warn: false,
+    }
+}
+
+fn complain(claim: &PersistentVolumeClaim, problem: &Problem, now: Timestamp) -> Vec<Write> {
+    let Some(condition) = set_condition(claim, "False", &problem.code, &problem.message, now)
+    else {
+        return Vec::new();
+    };
+    let event = problem.warn.then(|| event(claim, problem, now));
+    event.into_iter().chain([condition]).collect()
+}
+
+/// A problem that was told and is over is taken back.
+fn all_clear(claim: &PersistentVolumeClaim, now: Timestamp) -> Vec<Write> {
+    match find_condition(claim) {
+        Some((_, condition)) if condition.status != "True" && claim_phase(claim) == "Bound" => {
+            let message = "the claim is bound to its volume";
+            set_condition(claim, "True", "Bound", message, now)
+                .into_iter()
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn find_condition(
+    claim: &PersistentVolumeClaim,
+) -> Option<(usize, &PersistentVolumeClaimCondition)> {
+    let conditions = claim.status.as_ref()?.conditions.as_deref()?;
+    conditions
+        .iter()
+        .enumerate()
+        .find(|(_, condition)| condition.type_ == STORAGE_CONDITION)
+}
+
+/// Writes our condition among those of others; `None` if it says this already.
+fn set_condition(
+    claim: &PersistentVolumeClaim,
+    status: &str,
+    code: &str,
+    message: &str,
+    now: Timestamp,
+) -> Option<Write> {
+    let mut condition = PersistentVolumeClaimCondition {
+        type_: STORAGE_CONDITION.to_owned(),
+        status: status.to_owned(),
+        reason: Some(code.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(Time(now)),
+        last_probe_time: None,
+    };
+    let builder = PatchBuilder::new(&claim.metadata);
+    let listed = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let patch = match (find_condition(claim), listed) {
+        (Some((_, found)), _)
+            if found.status == condition.status
+                && found.reason == condition.reason
+                && found.message == condition.message =>
+        {
+            return None;
+        }
+        (Some((index, found)), _) => {
+            if found.status == condition.status {
+                condition
+                    .last_transition_time
+                    .clone_from(&found.last_transition_time);
+            }
+            let index = index.to_string();
+            builder
+                .test(
+                    &["status", "conditions", &index, "type"],
+                    json!(STORAGE_CONDITION),
+                )
+                .replace(&["status", "conditions", &index], json!(condition))
+        }
+        (None, Some(list)) if !list.is_empty() => {
+            builder.set(&["status", "conditions", "-"], json!(condition))
+        }
+        (None, _) => builder
+            .test_version()
+            .set(&["status", "conditions"], json!([condition])),
+    };
+    let action = Action::PatchStatus(patch.build()?);
+    Some(Write {
+        object: object(claim, Kind::Claim, &name_of(claim)),
+        action,
+        why: "condition",
+    })
+}
+
+/// An Event that says the same of the same claim has the same name, so it is made only once.
+fn event(claim: &PersistentVolumeClaim, problem: &Problem, now: Timestamp) -> Write {
+    let meta = &claim.metadata;
+    let uid = meta.uid.clone().unwrap_or_default();
+    let hash = Sha224::digest(format!("{uid}\n{}\n{}", problem.code, problem.message));
+    let hash = hash
+        .iter()
+        .take(8)
+        .fold(0_u64, |hash, byte| (hash << 8) | u64::from(*byte));
+    let claim_name = name_of(claim);
+    let head: String = claim_name.chars().take(200).collect();
+    let name = format!("{}.{hash:016x}", head.trim_end_matches(['.', '-']));
+    let note: String = problem.message.chars().take(1000).collect();
+    let body: Value = json!({
+        "apiVersion": Kind::Event.api_version(),
+        "kind": Kind::Event.kind(),
+        "metadata": {"name": name, "namespace": meta.namespace},
+        "eventTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(now),
+        "reportingController": "carrick.dev/status-syncer",
+        "reportingInstance": "status-syncer",
+        "action": "Sync",
+        "type": "Warning",
+        "reason": problem.code,
+        "note": note,
+        "regarding": {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": uid,
+            "namespace": meta.namespace, "name": claim_name,
+        },
+    });
+    Write {
+        object: object(claim, Kind::Event, &name),
+        action: Action::Create(body),
+        why: "event on the tenant's claim",
+    }
+}
+
+fn name_of(claim: &PersistentVolumeClaim) -> String {
+    claim.metadata.name.clone().unwrap_or_default()
+}
+
+fn object(claim: &PersistentVolumeClaim, kind: Kind, name: &str) -> ObjectRef {
+    let namespace = claim.metadata.namespace.clone().unwrap_or_default();
+    ObjectRef::namespaced(Side::Tenant, kind, namespace, name)
+}

@@ -1,0 +1,230 @@
+//! The upsyncer: carries a transformed volume up, and keeps its copy as the host's is.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use serde_json::{Value, json};
+
+use super::{
+    ownership::{
+        VolumeLocator, annotation, has_cluster_label, is_carried_up, label, volume_locator,
+    },
+    volume_phase,
+};
+use crate::{
+    claim_ref,
+    fact::ClaimFacts,
+    names::{PROVISIONED_BY, PROVISIONER, UPSYNC},
+    patch::PatchBuilder,
+    policy::{Binder, Policy},
+    step::{Reason, Step},
+    write::{Action, Decision, Kind, ObjectRef, Side, Verdict, Write},
+};
+
+const STEP: Step = Step::Upsync;
+/// A volume in the tenant that is in the way may go without any fact of the claim.
+const COLLISION_RECHECK: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+/// Annotations of a host's controllers, which mean nothing in the tenant, or worse.
+const HOST_ONLY: [&str; 3] = [
+    "pv.kubernetes.io/",
+    "volume.kubernetes.io/",
+    "kubectl.kubernetes.io/",
+];
+
+/// Decides what the upsyncer does about a claim's volumes.
+pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision {
+    let marked = |volume: &&PersistentVolume| {
+        label(&volume.metadata, &policy.names.state()) == Some(UPSYNC)
+            && has_cluster_label(&volume.metadata, policy)
+            && volume_locator(volume, policy) == VolumeLocator::Ours
+    };
+    if policy.tenant.paused {
+        return Decision::ignored(STEP);
+    }
+    let volumes = facts
+        .host_volumes
+        .values()
+        .filter_map(|fact| fact.live())
+        .filter(marked);
+    let decisions: Vec<_> = volumes
+        .map(|volume| carry_up(facts, volume, policy))
+        .collect();
+    let open =
+        |decision: &&Decision| !decision.writes.is_empty() || decision.verdict != Verdict::Done;
+    let next = decisions.iter().find(open).or(decisions.first());
+    next.cloned().unwrap_or_else(|| Decision::ignored(STEP))
+}
+
+fn carry_up(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> Decision {
+    let Some(claim) = facts.live_tenant_claim() else {
+        return Decision::waiting(STEP, "WaitingForClaim", "waits to see the tenant's claim");
+    };
+    let copy = match copy_of(host, claim, policy) {
+        Ok(copy) => copy,
+        Err(reason) => return Decision::refused(STEP, reason),
+    };
+    let name = host.metadata.name.clone().unwrap_or_default();
+    let write = |action, why| {
+        let object = ObjectRef::cluster(Side::Tenant, Kind::Volume, &name);
+        Decision::write(
+            STEP,
+            Write {
+                object,
+                action,
+                why,
+            },
+        )
+    };
+    let Some(present) = facts.live_tenant_volume(&name) else {
+        return write(Action::Create(json!(copy)), "volume carried up");
+    };
+    if !is_carried_up(present, policy) {
+        return Decision::refused(
+            STEP,
+            Reason::new(
+                "VolumeCollision",
+                format!("a volume {name} that is not Carrick's is in the way in the tenant"),
+            ),
+        )
+        .recheck(COLLISION_RECHECK);
+    }
+    if present.metadata.deletion_timestamp.is_some() {
+        return Decision::waiting(
+            STEP,
+            "VolumeTerminating",
+            "waits for the tenant's volume, which is being deleted, to go",
+        );
+    }
+    if let Some(patch) = repair(present, &copy) {
+        return write(Action::Patch(patch), "volume put right");
+    }
+    match status(present, host, policy) {
+        Some(patch) => write(Action::PatchStatus(patch), "volume status"),
+        None => Decision::done(STEP),
+    }
+}
+
+/// The volume as it is to stand in the tenant.
+fn copy_of(
+    host: &PersistentVolume,
+    claim: &PersistentVolumeClaim,
+    policy: &Policy,
+) -> Result<PersistentVolume, Reason> {
+    let names = &policy.names;
+    let refused = |message: String| Reason::new("DiffRefused", message);
+    let diff = annotation(&host.metadata, &names.diff())
+        .ok_or_else(|| refused("the host volume is marked but has no upsyncdiff".to_owned()))?;
+    let reference = claim_ref::parse_diff(diff).map_err(|error| refused(error.to_string()))?;
+    if !claim_ref::names_claim(&reference, claim) {
+        return Err(refused(
+            "the upsyncdiff of the volume names another claim".to_owned(),
+        ));
+    }
+    let mut copy = PersistentVolume {
+        spec: host.spec.clone(),
+        ..PersistentVolume::default()
+    };
+    claim_ref::apply_diff(&mut copy, diff).map_err(|error| refused(error.to_string()))?;
+    if let Some(spec) = &mut copy.spec {
+        let class = claim
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.storage_class_name.clone());
+        let mapped = class
+            .as_ref()
+            .and_then(|class| policy.tenant.classes.mapped.get(class));
+        if mapped.is_some() && mapped == spec.storage_class_name.as_ref() {
+            spec.storage_class_name = class;
+        }
+    }
+    let meta = &mut copy.metadata;
+    meta.name.clone_from(&host.metadata.name);
+    meta.finalizers = Some(vec![names.finalizer()]);
+    let labels = host.metadata.labels.clone().unwrap_or_default();
+    meta.labels = Some(
+        labels
+            .into_iter()
+            .filter(|(key, _)| *key != names.cluster())
+            .collect(),
+    );
+    let annotations = host.metadata.annotations.clone().unwrap_or_default();
+    let goes_up = |key: &str| {
+        key != names.locator()
+            && key != names.diff()
+            && !HOST_ONLY.iter().any(|prefix| key.starts_with(prefix))
+    };
+    let annotations = meta.annotations.insert(
+        annotations
+            .into_iter()
+            .filter(|(key, _)| goes_up(key))
+            .collect(),
+    );
+    annotations.insert(PROVISIONED_BY.to_owned(), PROVISIONER.to_owned());
+    annotations.insert(
+        names.carried_rv(),
+        host.metadata.resource_version.clone().unwrap_or_default(),
+    );
+    Ok(copy)
+}
+
+/// The patch that makes a copy what it is to be. What others added to its metadata stays.
+fn repair(present: &PersistentVolume, copy: &PersistentVolume) -> Option<json_patch::Patch> {
+    let mut patch = PatchBuilder::new(&present.metadata);
+    for (key, value) in copy.metadata.labels.iter().flatten() {
+        patch = patch.label(key, value);
+    }
+    for (key, value) in copy.metadata.annotations.iter().flatten() {
+        patch = patch.annotation(key, value);
+    }
+    for finalizer in copy.metadata.finalizers.iter().flatten() {
+        patch = patch.finalizer(finalizer);
+    }
+    let (present, wanted) = (json!(present.spec), json!(copy.spec));
+    let (Value::Object(present), Value::Object(wanted)) = (present, wanted) else {
+        return patch.build();
+    };
+    for (field, value) in &wanted {
+        let same = match field.as_str() {
+            "claimRef" => same_claim(present.get(field), value),
+            _ => present.get(field) == Some(value),
+        };
+        if !same {
+            patch = patch.set(&["spec", field], value.clone());
+        }
+    }
+    for (field, value) in present
+        .iter()
+        .filter(|(field, _)| !wanted.contains_key(*field))
+    {
+        patch = patch.remove(&["spec", field], value.clone());
+    }
+    patch.build()
+}
+
+/// Whether a claimRef names the same claim; its resourceVersion is the binder's to change.
+fn same_claim(present: Option<&Value>, wanted: &Value) -> bool {
+    present.is_some_and(|present| {
+        ["namespace", "name", "uid"]
+            .iter()
+            .all(|field| present.get(field) == wanted.get(field))
+    })
+}
+
+/// The volume's phase, where no binder in the tenant writes it.
+fn status(
+    present: &PersistentVolume,
+    host: &PersistentVolume,
+    policy: &Policy,
+) -> Option<json_patch::Patch> {
+    if policy.tenant.binder == Binder::Tenant {
+        return None;
+    }
+    let wanted = volume_phase(host)?;
+    if volume_phase(present) == Some(wanted) {
+        return None;
+    }
+    let patch = PatchBuilder::new(&present.metadata);
+    match present.status {
+        Some(_) => patch.set(&["status", "phase"], json!(wanted)).build(),
+        None => patch.set(&["status"], json!({"phase": wanted})).build(),
+    }
+}

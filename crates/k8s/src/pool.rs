@@ -1,0 +1,272 @@
+//! All Tenants of the host, each with its policy and its client, always as they are now.
+//!
+//! Follows the Tenants and the Secrets they name: a changed one is taken up without a restart. It
+//! does not talk to any tenant; whether one is who it was is for the watcher to find out, which
+//! says so in the condition `Accepted`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use carrick_core::{Policy, SyncTarget, names::Domain, policy::TenantRules};
+use futures::{
+    StreamExt as _,
+    stream::{BoxStream, select_all},
+};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use serde_json::Value;
+use tokio::sync::{broadcast, watch};
+
+use crate::{
+    client::{Client, ClientOptions},
+    problem::ConnectionProblem,
+    resource::Resource,
+    secrets::Secrets,
+    tenant::{ACCEPTED, Tenant, rules},
+    watch::{Change, ObjectKey, WatchOptions, watch},
+};
+
+/// How many events a subscriber may be behind.
+const EVENTS: usize = 1024;
+
+/// What the pool is for.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// This installation.
+    pub target: SyncTarget,
+    /// Domain that names are spelled with.
+    pub domain: Domain,
+    /// How to talk to tenants; `None`: not at all, and no Secret is read.
+    pub clients: Option<ClientOptions>,
+    /// How to watch the Tenants and Secrets.
+    pub watch: WatchOptions,
+}
+
+/// One Tenant as it is now.
+#[derive(Clone)]
+pub struct TenantHandle {
+    /// Its name.
+    pub name: String,
+    /// Its uid: a Tenant made again under the same name is another one.
+    pub uid: String,
+    /// Generation of its spec.
+    pub generation: i64,
+    /// What it may do. Of an invalid Tenant: nothing.
+    pub policy: Arc<Policy>,
+    /// All that is wrong with its spec.
+    pub invalid: Vec<String>,
+    /// Whether the services may act on it: valid, accepted by the watcher, and not being removed.
+    pub accepted: bool,
+    /// Its control plane, if there are credentials for it.
+    pub client: Option<Client>,
+    /// Why there is no client, if there should be one.
+    pub problem: Option<ConnectionProblem>,
+    /// The object itself.
+    pub tenant: Arc<Tenant>,
+    /// Counts the clients that it had: another number, another client.
+    pub connection: u64,
+}
+
+impl fmt::Debug for TenantHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantHandle")
+            .field("name", &self.name)
+            .field("generation", &self.generation)
+            .field("accepted", &self.accepted)
+            .field("client", &self.client)
+            .field("problem", &self.problem)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TenantHandle {
+    /// Whether nothing has changed that matters to a service; the status counts do not.
+    fn same(&self, other: &Self) -> bool {
+        self.uid == other.uid
+            && self.generation == other.generation
+            && self.policy == other.policy
+            && self.invalid == other.invalid
+            && self.accepted == other.accepted
+            && self.problem == other.problem
+            && self.connection == other.connection
+    }
+}
+
+/// Something about a Tenant has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TenantEvent {
+    /// It is there, and new or different: see [`Pool::get`].
+    Changed(String),
+    /// It is gone.
+    Removed(String),
+}
+
+/// All Tenants of the host.
+#[derive(Debug)]
+pub struct Pool {
+    host: Client,
+    options: PoolOptions,
+    handles: RwLock<BTreeMap<String, Arc<TenantHandle>>>,
+    events: broadcast::Sender<TenantEvent>,
+    ready: watch::Sender<bool>,
+}
+
+/// What has been read, in the hands of [`Pool::run`].
+struct Known {
+    tenants: BTreeMap<String, Arc<Tenant>>,
+    listed: bool,
+    secrets: Secrets,
+}
+
+impl Pool {
+    /// A pool that knows nothing before [`run`](Self::run) runs.
+    pub fn new(host: Client, options: PoolOptions) -> Self {
+        Self {
+            host,
+            options,
+            handles: RwLock::default(),
+            events: broadcast::Sender::new(EVENTS),
+            ready: watch::Sender::new(false),
+        }
+    }
+
+    /// Follows the Tenants. Never ends; what it needs, it waits for.
+    pub async fn run(&self) {
+        let mut tenants = watch(&self.host, Resource::of::<Tenant>(), self.options.watch.clone());
+        let mut known =
+            Known { tenants: BTreeMap::new(), listed: false, secrets: Secrets::default() };
+        let mut streams: BTreeMap<String, BoxStream<'static, Change>> = BTreeMap::new();
+        loop {
+            let named = streams.iter_mut().map(|(namespace, stream)| {
+                stream.map(move |change| (namespace.clone(), change))
+            });
+            let mut secrets = select_all(named);
+            let changed = tokio::select! {
+                Some(change) = tenants.next() => self.tenant_changed(&mut known, change),
+                Some((namespace, change)) = secrets.next() => known.secret_changed(&namespace, change),
+            };
+            drop(secrets);
+            if self.options.clients.is_some() {
+                self.follow_secrets(&mut known, &mut streams);
+            }
+            for name in changed {
+                self.update(&known, &name).await;
+            }
+            self.ready.send_if_modified(|ready| {
+                let before = std::mem::replace(ready, *ready || known.is_complete());
+                before != *ready
+            });
+        }
+    }
+
+    /// Waits until every Tenant that there was at the start is known.
+    pub async fn ready(&self) {
+        // It cannot fail: the sender is here.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// Whether every Tenant that there was at the start is known.
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Tells from now on what changes. Who is told that it missed some looks at them all.
+    pub fn subscribe(&self) -> broadcast::Receiver<TenantEvent> {
+        self.events.subscribe()
+    }
+
+    /// A Tenant as it is now.
+    pub fn get(&self, name: &str) -> Option<Arc<TenantHandle>> {
+        self.handles.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// All Tenants as they are now.
+    pub fn list(&self) -> Vec<Arc<TenantHandle>> {
+        self.handles.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Takes in a change; the names of the Tenants to look at.
+    fn tenant_changed(&self, known: &mut Known, change: Change) -> Vec<String> {
+        match change {
+            Change::Apply(object) => match serde_json::from_value::<Tenant>(object) {
+                Ok(tenant) => {
+                    let name = tenant.name_any();
+                    known.tenants.insert(name.clone(), Arc::new(tenant));
+                    vec![name]
+                }
+                // The definition's schema keeps them out.
+                Err(error) => {
+                    tracing::warn!(%error, "A Tenant is not readable and is left as it was");
+                    Vec::new()
+                }
+            },
+            Change::Delete(object) => {
+                let Some(key) = ObjectKey::of(&object) else { return Vec::new() };
+                self.removed(known, &[key.name]);
+                Vec::new()
+            }
+            Change::Synced(keys) => {
+                known.listed = true;
+                let there: BTreeSet<_> = keys.into_iter().map(|key| key.name).collect();
+                let gone: Vec<_> =
+                    known.tenants.keys().filter(|name| !there.contains(*name)).cloned().collect();
+                self.removed(known, &gone);
+                Vec::new()
+            }
+            Change::Connected => Vec::new(),
+            Change::Problem(problem) => {
+                tracing::warn!(%problem, "The Tenants cannot be watched");
+                Vec::new()
+            }
+            Change::NotServed => {
+                tracing::warn!("The host does not serve Tenants: install their definition");
+                Vec::new()
+            }
+        }
+    }
+
+    fn removed(&self, known: &mut Known, names: &[String]) {
+        for name in names {
+            known.tenants.remove(name);
+            let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
+            if handles.remove(name).is_some() {
+                let _ = self.events.send(TenantEvent::Removed(name.clone()));
+            }
+        }
+    }
+
+    /// Has one watch in each namespace that a Tenant names a Secret in. Another Secret there needs
+    /// a new one, for what is not named is not kept.
+    fn follow_secrets(
+        &self,
+        known: &mut Known,
+        streams: &mut BTreeMap<String, BoxStream<'static, Change>>,
+    ) {
+        let named = known.tenants.values().map(|tenant| &tenant.spec.kubeconfig.secret_ref);
+        let renewed = known.secrets.name(named.cloned().collect());
+        streams.retain(|namespace, _| known.secrets.is_named(namespace));
+        for namespace in renewed {
+            let secrets = Resource::of::<Secret>().in_namespace(&namespace);
+            let stream = watch(&self.host, secrets, self.options.watch.clone());
+            streams.insert(namespace, stream);
+        }
+    }
+
+    /// Brings the handle of a Tenant up to date.
+    async fn update(&self, known: &Known, name: &str) {
+        let Some(tenant) = known.tenants.get(name) else { return };
+        let before = self.get(name);
+        let handle = self.handle(known, tenant, before.as_deref()).await;
+        let Some(handle) = handle else { return };
+        let news = before.is_none_or(|before| !before.same(&handle));
+        let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
+        handles.insert(name.to_owned(), Arc::new(handle));
+        drop(handles);
+        if news {
+            let _ = self.events.send(TenantEvent::Changed(name.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Messages of Carrick, generated from proto/carrick/v1

@@ -1,0 +1,1 @@
+//! Carrick service: status-syncer

@@ -1,0 +1,36 @@
+//! Build, test, demo: `cargo xtask`.
+
+mod demo;
+mod test;
+
+use std::io;
+
+use anyhow::Result;
+use carrick_testbed::Tools;
+use clap::{Parser, Subcommand};
+
+/// What people and CI do with this repository besides plain cargo.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Build the pinned servers and tools that tests and demo run, as far as they are missing.
+    Tools,
+    /// Run all tests: the unit tests, then those that need real servers.
+    Test(test::Args),
+    /// Show claims travelling between real control planes.
+    Demo(demo::Args),
+}
+
+fn main() -> Result<()> {
+    match Args::parse().task {
+        Task::Tools => Tools::ensure(&mut io::stderr()).map(|_| ()),
+        Task::Test(args) => test::run(&args),
+        Task::Demo(args) => demo::run(&args),
+    }
+}

@@ -1,0 +1,142 @@
+//! All tests, in parts: what needs no servers with every core, then what starts servers with few at
+//! a time, since each takes some hundred megabytes and seconds of a core.
+
+use std::env;
+use std::io;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use carrick_testbed::Tools;
+use clap::ValueEnum;
+
+/// Tests at a time where each starts servers.
+const SERVER_TESTS: &str = "--test-threads=2";
+
+/// Which tests to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run one part only.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Run only tests whose name contains this.
+    filter: Option<String>,
+    /// Passed on to the test programs, e.g. `-- --nocapture`.
+    #[arg(last = true)]
+    rest: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Everything that needs no control plane.
+    Unit,
+    /// The testbed's own tests.
+    Testbed,
+    /// The whole, on the testbed.
+    E2e,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Unit, Self::Testbed, Self::E2e];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unit => "unit",
+            Self::Testbed => "testbed",
+            Self::E2e => "e2e",
+        }
+    }
+
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Unit => &[
+                "--workspace",
+                "--exclude",
+                "carrick-testbed",
+                "--exclude",
+                "carrick-e2e",
+            ],
+            Self::Testbed => &["--package", "carrick-testbed"],
+            Self::E2e => &["--package", "carrick-e2e"],
+        }
+    }
+}
+
+/// How one part went.
+struct Outcome {
+    name: &'static str,
+    time: Duration,
+    passed: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut outcomes = vec![timed("tools", || {
+        Tools::ensure(&mut io::stderr())?;
+        Ok(true)
+    })?];
+    // Tests run the services as the processes that users run, and cargo builds no other package's
+    // programs for a test.
+    let build = ["build", "--workspace", "--bins", "--locked"];
+    outcomes.push(timed("build", || cargo(&build, &[]))?);
+    if outcomes.iter().all(|outcome| outcome.passed) {
+        for part in Part::ALL {
+            if args.only.is_none_or(|only| only == part) {
+                outcomes.push(timed(part.name(), || test(part, args))?);
+            }
+        }
+    }
+    report(&outcomes)
+}
+
+fn test(part: Part, args: &Args) -> Result<bool> {
+    let Args {
+        only: _,
+        filter,
+        rest,
+    } = args;
+    let mut cargo_args = vec!["test", "--locked", "--no-fail-fast"];
+    cargo_args.extend(part.packages());
+    cargo_args.extend(filter.as_deref());
+    let mut test_args: Vec<&str> = rest.iter().map(String::as_str).collect();
+    let caller_says = rest.iter().any(|arg| arg.starts_with("--test-threads"));
+    if part != Part::Unit && !caller_says {
+        test_args.push(SERVER_TESTS);
+    }
+    cargo(&cargo_args, &test_args)
+}
+
+fn timed(name: &'static str, task: impl FnOnce() -> Result<bool>) -> Result<Outcome> {
+    eprintln!("== {name}");
+    let start = Instant::now();
+    let passed = task().with_context(|| name)?;
+    Ok(Outcome {
+        name,
+        time: start.elapsed(),
+        passed,
+    })
+}
+
+fn cargo(args: &[&str], program_args: &[&str]) -> Result<bool> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(args);
+    if !program_args.is_empty() {
+        command.arg("--").args(program_args);
+    }
+    Ok(command.status().context("run cargo")?.success())
+}
+
+fn report(outcomes: &[Outcome]) -> Result<()> {
+    eprintln!("\n{:<10} {:>8}  result", "part", "time");
+    for Outcome { name, time, passed } in outcomes {
+        let result = if *passed { "ok" } else { "FAILED" };
+        eprintln!("{name:<10} {:>6.1} s  {result}", time.as_secs_f64());
+    }
+    let failed: Vec<_> = outcomes
+        .iter()
+        .filter(|o| !o.passed)
+        .map(|o| o.name)
+        .collect();
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}

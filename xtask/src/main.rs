@@ -4,6 +4,7 @@ mod demo;
 mod test;
 
 use std::io;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use carrick_testbed::Tools;
@@ -27,10 +28,20 @@ enum Task {
     Demo(demo::Args),
 }
 
-fn main() -> Result<()> {
-    match Args::parse().task {
+fn main() -> ExitCode {
+    match run(&Args::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<()> {
+    match task {
         Task::Tools => Tools::ensure(&mut io::stderr()).map(|_| ()),
-        Task::Test(args) => test::run(&args),
-        Task::Demo(args) => demo::run(&args),
+        Task::Test(args) => test::run(args),
+        Task::Demo(args) => demo::run(args),
     }
 }

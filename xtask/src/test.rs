@@ -49,13 +49,9 @@ impl Part {
 
     fn packages(self) -> &'static [&'static str] {
         match self {
-            Self::Unit => &[
-                "--workspace",
-                "--exclude",
-                "carrick-testbed",
-                "--exclude",
-                "carrick-e2e",
-            ],
+            Self::Unit => {
+                &["--workspace", "--exclude", "carrick-testbed", "--exclude", "carrick-e2e"]
+            }
             Self::Testbed => &["--package", "carrick-testbed"],
             Self::E2e => &["--package", "carrick-e2e"],
         }
@@ -74,26 +70,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Tools::ensure(&mut io::stderr())?;
         Ok(true)
     })?];
-    // Tests run the services as the processes that users run, and cargo builds no other package's
-    // programs for a test.
-    let build = ["build", "--workspace", "--bins", "--locked"];
-    outcomes.push(timed("build", || cargo(&build, &[]))?);
+    let parts: Vec<Part> = args.only.map_or_else(|| Part::ALL.to_vec(), |only| vec![only]);
+    if parts.contains(&Part::E2e) {
+        // It runs the services as the processes that users run, and cargo builds no other
+        // package's programs for a test.
+        let build = ["build", "--workspace", "--bins", "--locked"];
+        outcomes.push(timed("build", || cargo(&build, &[]))?);
+    }
     if outcomes.iter().all(|outcome| outcome.passed) {
-        for part in Part::ALL {
-            if args.only.is_none_or(|only| only == part) {
-                outcomes.push(timed(part.name(), || test(part, args))?);
-            }
+        for part in parts {
+            outcomes.push(timed(part.name(), || test(part, args))?);
         }
     }
     report(&outcomes)
 }
 
 fn test(part: Part, args: &Args) -> Result<bool> {
-    let Args {
-        only: _,
-        filter,
-        rest,
-    } = args;
+    let Args { only: _, filter, rest } = args;
     let mut cargo_args = vec!["test", "--locked", "--no-fail-fast"];
     cargo_args.extend(part.packages());
     cargo_args.extend(filter.as_deref());
@@ -109,11 +102,7 @@ fn timed(name: &'static str, task: impl FnOnce() -> Result<bool>) -> Result<Outc
     eprintln!("== {name}");
     let start = Instant::now();
     let passed = task().with_context(|| name)?;
-    Ok(Outcome {
-        name,
-        time: start.elapsed(),
-        passed,
-    })
+    Ok(Outcome { name, time: start.elapsed(), passed })
 }
 
 fn cargo(args: &[&str], program_args: &[&str]) -> Result<bool> {
@@ -132,11 +121,7 @@ fn report(outcomes: &[Outcome]) -> Result<()> {
         let result = if *passed { "ok" } else { "FAILED" };
         eprintln!("{name:<10} {:>6.1} s  {result}", time.as_secs_f64());
     }
-    let failed: Vec<_> = outcomes
-        .iter()
-        .filter(|o| !o.passed)
-        .map(|o| o.name)
-        .collect();
+    let failed: Vec<_> = outcomes.iter().filter(|o| !o.passed).map(|o| o.name).collect();
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }

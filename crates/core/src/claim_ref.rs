@@ -48,9 +48,7 @@ pub fn parse_diff(diff: &str) -> Result<ObjectReference, DiffError> {
         let path = operation.path().to_string();
         let lower = path.to_lowercase();
         if path.is_empty()
-            || ["/metadata", "/apiversion", "/kind"]
-                .iter()
-                .any(|p| lower.starts_with(p))
+            || ["/metadata", "/apiversion", "/kind"].iter().any(|p| lower.starts_with(p))
         {
             return Err(DiffError::Forbidden(path));
         }
@@ -116,53 +114,22 @@ mod tests {
         apply_diff(&mut volume, &diff).unwrap();
         let spec = volume.spec.unwrap();
         assert!(names_claim(spec.claim_ref.as_ref().unwrap(), &claim()));
-        assert_eq!(
-            spec.capacity.unwrap()["storage"].0,
-            "1Gi",
-            "nothing else changes"
-        );
+        assert_eq!(spec.capacity.unwrap()["storage"].0, "1Gi", "nothing else changes");
     }
 
     #[test]
     fn anything_but_one_replace_of_the_claim_ref_is_refused() {
         let refused = [
             ("garbage", "not a JSON Patch"),
-            (
-                r#"[{"op":"replace","path":"/metadata/name","value":"x"}]"#,
-                "can't be transformed",
-            ),
-            (
-                r#"[{"op":"replace","path":"/apiVersion","value":"x"}]"#,
-                "can't be transformed",
-            ),
-            (
-                r#"[{"op":"replace","path":"/Kind","value":"x"}]"#,
-                "can't be transformed",
-            ),
-            (
-                r#"[{"op":"replace","path":"","value":{}}]"#,
-                "can't be transformed",
-            ),
-            (
-                r#"[{"op":"replace","path":"/spec","value":{}}]"#,
-                "one replace",
-            ),
-            (
-                r#"[{"op":"add","path":"/spec/claimRef","value":{}}]"#,
-                "one replace",
-            ),
-            (
-                r#"[{"op":"replace","path":"/spec/claimRef","value":null}]"#,
-                "one replace",
-            ),
-            (
-                r#"[{"op":"replace","path":"/spec/claimRef/uid","value":"x"}]"#,
-                "one replace",
-            ),
-            (
-                r#"[{"op":"replace","path":"/spec/hostPath","value":{"path":"/"}}]"#,
-                "one replace",
-            ),
+            (r#"[{"op":"replace","path":"/metadata/name","value":"x"}]"#, "can't be transformed"),
+            (r#"[{"op":"replace","path":"/apiVersion","value":"x"}]"#, "can't be transformed"),
+            (r#"[{"op":"replace","path":"/Kind","value":"x"}]"#, "can't be transformed"),
+            (r#"[{"op":"replace","path":"","value":{}}]"#, "can't be transformed"),
+            (r#"[{"op":"replace","path":"/spec","value":{}}]"#, "one replace"),
+            (r#"[{"op":"add","path":"/spec/claimRef","value":{}}]"#, "one replace"),
+            (r#"[{"op":"replace","path":"/spec/claimRef","value":null}]"#, "one replace"),
+            (r#"[{"op":"replace","path":"/spec/claimRef/uid","value":"x"}]"#, "one replace"),
+            (r#"[{"op":"replace","path":"/spec/hostPath","value":{"path":"/"}}]"#, "one replace"),
             ("[]", "one replace"),
         ];
         for (diff, expected) in refused {
@@ -172,9 +139,6 @@ mod tests {
             assert_eq!(changed, volume(), "{diff}");
         }
         let mut bare = PersistentVolume::default();
-        assert_eq!(
-            apply_diff(&mut bare, &diff_for(&claim())),
-            Err(DiffError::NoClaimRef)
-        );
+        assert_eq!(apply_diff(&mut bare, &diff_for(&claim())), Err(DiffError::NoClaimRef));
     }
 }

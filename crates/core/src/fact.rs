@@ -33,11 +33,7 @@ impl ClaimKey {
         namespace: impl Into<String>,
         claim: impl Into<String>,
     ) -> Self {
-        Self {
-            tenant: tenant.into(),
-            namespace: namespace.into(),
-            claim: claim.into(),
-        }
+        Self { tenant: tenant.into(), namespace: namespace.into(), claim: claim.into() }
     }
 }
 
@@ -53,9 +49,7 @@ impl FromStr for ClaimKey {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split('/').collect::<Vec<_>>()[..] {
             [tenant, namespace, claim]
-                if ![tenant, namespace, claim]
-                    .iter()
-                    .any(|part| part.is_empty()) =>
+                if ![tenant, namespace, claim].iter().any(|part| part.is_empty()) =>
             {
                 Ok(Self::new(tenant, namespace, claim))
             }
@@ -98,10 +92,7 @@ impl<K: Metadata<Ty = ObjectMeta>> Fact<K> {
 
 /// A resourceVersion as the integer that it is by contract since Kubernetes 1.35; 0 if it is none.
 pub fn resource_version(meta: &ObjectMeta) -> u64 {
-    meta.resource_version
-        .as_deref()
-        .and_then(|rv| rv.parse().ok())
-        .unwrap_or(0)
+    meta.resource_version.as_deref().and_then(|rv| rv.parse().ok()).unwrap_or(0)
 }
 
 /// An object on the bus that does not fit its subject.
@@ -161,21 +152,13 @@ impl ClaimFacts {
             }
             Facet::HostNamespace => keep(&mut self.host_namespace, read(facet, deleted, object)?),
             Facet::TenantVolume(name) => {
-                keep_named(
-                    &mut self.tenant_volumes,
-                    name,
-                    read(facet, deleted, object)?,
-                );
+                keep_named(&mut self.tenant_volumes, name, read(facet, deleted, object)?);
             }
             Facet::HostVolume(name) => {
                 keep_named(&mut self.host_volumes, name, read(facet, deleted, object)?);
             }
             Facet::TenantClass(name) => {
-                keep_named(
-                    &mut self.tenant_classes,
-                    name,
-                    read(facet, deleted, object)?,
-                );
+                keep_named(&mut self.tenant_classes, name, read(facet, deleted, object)?);
             }
             Facet::HostClass(_) => {}
         }
@@ -227,21 +210,14 @@ pub struct TenantFacts {
 impl TenantFacts {
     /// Nothing known of `tenant` yet.
     pub fn new(tenant: impl Into<String>) -> Self {
-        Self {
-            tenant: tenant.into(),
-            ..Self::default()
-        }
+        Self { tenant: tenant.into(), ..Self::default() }
     }
 
     /// Takes in one object, unless a newer state of it is known already.
     pub fn insert(&mut self, facet: &Facet, deleted: bool, object: Value) -> Result<(), FactError> {
         match facet {
             Facet::TenantClass(name) => {
-                keep_named(
-                    &mut self.tenant_classes,
-                    name,
-                    read(facet, deleted, object)?,
-                );
+                keep_named(&mut self.tenant_classes, name, read(facet, deleted, object)?);
             }
             Facet::HostClass(name) => {
                 keep_named(&mut self.host_classes, name, read(facet, deleted, object)?);
@@ -259,10 +235,7 @@ fn read<K: DeserializeOwned>(
 ) -> Result<Fact<K>, FactError> {
     serde_json::from_value(object)
         .map(|object| Fact { object, deleted })
-        .map_err(|source| FactError {
-            facet: facet.token(),
-            source,
-        })
+        .map_err(|source| FactError { facet: facet.token(), source })
 }
 
 fn keep<K: Metadata<Ty = ObjectMeta>>(slot: &mut Option<Fact<K>>, fact: Fact<K>) {
@@ -293,57 +266,28 @@ mod tests {
 
     fn phase(facts: &ClaimFacts) -> (&str, bool) {
         let fact = facts.tenant_claim.as_ref().unwrap();
-        (
-            fact.object
-                .status
-                .as_ref()
-                .unwrap()
-                .phase
-                .as_deref()
-                .unwrap(),
-            fact.deleted,
-        )
+        (fact.object.status.as_ref().unwrap().phase.as_deref().unwrap(), fact.deleted)
     }
 
     #[test]
     fn an_older_state_never_replaces_a_newer_one() {
         let mut facts = ClaimFacts::new(ClaimKey::new("acme", "team-a", "data"));
-        facts
-            .insert(&Facet::TenantClaim, false, claim(10, "Bound"))
-            .unwrap();
-        facts
-            .insert(&Facet::TenantClaim, false, claim(9, "Pending"))
-            .unwrap();
-        assert_eq!(
-            phase(&facts),
-            ("Bound", false),
-            "9 is older, as a number and not as a text"
-        );
-        facts
-            .insert(&Facet::TenantClaim, true, claim(10, "Bound"))
-            .unwrap();
-        assert_eq!(
-            phase(&facts),
-            ("Bound", true),
-            "a tombstone of the same version is later"
-        );
-        facts
-            .insert(&Facet::TenantClaim, false, claim(10, "Bound"))
-            .unwrap();
+        facts.insert(&Facet::TenantClaim, false, claim(10, "Bound")).unwrap();
+        facts.insert(&Facet::TenantClaim, false, claim(9, "Pending")).unwrap();
+        assert_eq!(phase(&facts), ("Bound", false), "9 is older, as a number and not as a text");
+        facts.insert(&Facet::TenantClaim, true, claim(10, "Bound")).unwrap();
+        assert_eq!(phase(&facts), ("Bound", true), "a tombstone of the same version is later");
+        facts.insert(&Facet::TenantClaim, false, claim(10, "Bound")).unwrap();
         assert_eq!(phase(&facts), ("Bound", true));
         assert!(facts.live_tenant_claim().is_none());
-        facts
-            .insert(&Facet::TenantClaim, false, claim(11, "Pending"))
-            .unwrap();
+        facts.insert(&Facet::TenantClaim, false, claim(11, "Pending")).unwrap();
         assert_eq!(phase(&facts), ("Pending", false));
     }
 
     #[test]
     fn an_object_that_does_not_fit_is_an_error_that_names_it() {
         let mut facts = ClaimFacts::new(ClaimKey::new("acme", "team-a", "data"));
-        let error = facts
-            .insert(&Facet::HostClaim, false, json!({"metadata": 1}))
-            .unwrap_err();
+        let error = facts.insert(&Facet::HostClaim, false, json!({"metadata": 1})).unwrap_err();
         assert!(error.to_string().contains("host-claim"), "{error}");
     }
 

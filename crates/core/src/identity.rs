@@ -52,11 +52,7 @@ impl Locator {
     pub fn to_json(&self) -> String {
         let field = |name: &str, value: &str| format!("\"{name}\":{}", go_string(value));
         let optional = |value: &str| {
-            if value.is_empty() {
-                String::new()
-            } else {
-                field("cluster", value) + ","
-            }
+            if value.is_empty() { String::new() } else { field("cluster", value) + "," }
         };
         let SyncTarget { cluster, name, uid } = &self.target;
         format!(
@@ -89,12 +85,7 @@ impl Locator {
             uid: String,
         }
         let raw: Raw = serde_json::from_str(text)?;
-        let RawTarget {
-            cluster,
-            path,
-            name,
-            uid,
-        } = raw.sync_target;
+        let RawTarget { cluster, path, name, uid } = raw.sync_target;
         let cluster = if cluster.is_empty() { path } else { cluster };
         Ok(Self {
             target: SyncTarget { cluster, name, uid },
@@ -106,10 +97,7 @@ impl Locator {
     /// The same locator for cluster-scoped objects: with an empty namespace.
     #[must_use]
     pub fn cluster_scoped(&self) -> Self {
-        Self {
-            namespace: String::new(),
-            ..self.clone()
-        }
+        Self { namespace: String::new(), ..self.clone() }
     }
 
     /// Name of the host namespace for this tenant namespace: `kcp-` and the first 12 characters
@@ -147,10 +135,7 @@ fn go_string(text: &str) -> String {
 fn base62(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     let digits = BigUint::from_bytes_be(&Sha224::digest(bytes)).to_radix_be(62);
-    digits
-        .into_iter()
-        .map(|d| char::from(DIGITS[usize::from(d)]))
-        .collect()
+    digits.into_iter().map(|d| char::from(DIGITS[usize::from(d)])).collect()
 }
 
 /// Lower-case base36 of the SHA-224, with one leading `0` for each leading zero byte.
@@ -176,10 +161,7 @@ mod tests {
     }
 
     fn text(value: &Value, name: &str) -> String {
-        value[name]
-            .as_str()
-            .unwrap_or_else(|| panic!("{name} in {value}"))
-            .to_owned()
+        value[name].as_str().unwrap_or_else(|| panic!("{name} in {value}")).to_owned()
     }
 
     fn target(value: &Value) -> SyncTarget {
@@ -215,11 +197,7 @@ mod tests {
         for vector in list(&vectors(), "locators") {
             let locator = locator(vector);
             assert_eq!(locator.to_json(), text(vector, "locator"));
-            assert_eq!(
-                locator.host_namespace(),
-                text(vector, "host_namespace"),
-                "{vector}"
-            );
+            assert_eq!(locator.host_namespace(), text(vector, "host_namespace"), "{vector}");
             assert_eq!(locator.tenant_id(), text(vector, "tenant_id"), "{vector}");
             assert_eq!(Locator::parse(&locator.to_json()).unwrap(), locator);
         }
@@ -260,10 +238,7 @@ mod tests {
             ("ä€😀\u{7f}", "\"ä€😀\u{7f}\""),
         ] {
             assert_eq!(go_string(text), expected);
-            assert_eq!(
-                serde_json::from_str::<String>(&go_string(text)).unwrap(),
-                text
-            );
+            assert_eq!(serde_json::from_str::<String>(&go_string(text)).unwrap(), text);
         }
     }
 }

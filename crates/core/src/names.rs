@@ -42,10 +42,7 @@ pub fn is_reserved(key: &str) -> bool {
         return false;
     };
     RESERVED_DOMAINS.iter().any(|reserved| {
-        domain == *reserved
-            || domain
-                .strip_suffix(reserved)
-                .is_some_and(|rest| rest.ends_with('.'))
+        domain == *reserved || domain.strip_suffix(reserved).is_some_and(|rest| rest.ends_with('.'))
     })
 }
 
@@ -98,10 +95,7 @@ impl Names {
     /// Names in `domain` for the sync target with key `key`
     /// ([`SyncTarget::key`](crate::SyncTarget::key)).
     pub fn new(domain: Domain, key: impl Into<String>) -> Self {
-        Self {
-            domain,
-            key: key.into(),
-        }
+        Self { domain, key: key.into() }
     }
 
     /// The key `K` of the sync target.
@@ -216,11 +210,6 @@ mod tests {
     fn the_domain_is_one_of_two() {
         assert_eq!("kcp.io".parse(), Ok(Domain::KcpIo));
         assert_eq!(Domain::default().as_str(), "kcp.dev");
-        assert!(
-            "example.org"
-                .parse::<Domain>()
-                .unwrap_err()
-                .contains("use kcp.dev or kcp.io")
-        );
+        assert!("example.org".parse::<Domain>().unwrap_err().contains("use kcp.dev or kcp.io"));
     }
 }

@@ -23,16 +23,8 @@ pub struct PatchBuilder<'a> {
 impl<'a> PatchBuilder<'a> {
     /// A patch for the object with this metadata; tests its uid.
     pub fn new(meta: &'a ObjectMeta) -> Self {
-        let uid = test(
-            &["metadata", "uid"],
-            json!(meta.uid.as_deref().unwrap_or_default()),
-        );
-        Self {
-            meta,
-            tests: vec![uid],
-            changes: Vec::new(),
-            new_maps: Vec::new(),
-        }
+        let uid = test(&["metadata", "uid"], json!(meta.uid.as_deref().unwrap_or_default()));
+        Self { meta, tests: vec![uid], changes: Vec::new(), new_maps: Vec::new() }
     }
 
     /// Whether it changes nothing.
@@ -53,30 +45,20 @@ impl<'a> PatchBuilder<'a> {
         let path = ["metadata", "resourceVersion"];
         let version = json!(self.meta.resource_version.as_deref().unwrap_or_default());
         let known = test(&path, version.clone());
-        if self.tests.contains(&known) {
-            self
-        } else {
-            self.test(&path, version)
-        }
+        if self.tests.contains(&known) { self } else { self.test(&path, version) }
     }
 
     /// Sets `path` (added or replaced; its parent must exist).
     #[must_use]
     pub fn set(mut self, path: &[&str], value: Value) -> Self {
-        self.changes.push(PatchOperation::Add(AddOperation {
-            path: pointer(path),
-            value,
-        }));
+        self.changes.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
         self
     }
 
     /// Replaces `path`, which must exist.
     #[must_use]
     pub fn replace(mut self, path: &[&str], value: Value) -> Self {
-        self.changes.push(PatchOperation::Replace(ReplaceOperation {
-            path: pointer(path),
-            value,
-        }));
+        self.changes.push(PatchOperation::Replace(ReplaceOperation { path: pointer(path), value }));
         self
     }
 
@@ -84,9 +66,7 @@ impl<'a> PatchBuilder<'a> {
     #[must_use]
     pub fn remove(mut self, path: &[&str], value: Value) -> Self {
         self.tests.push(test(path, value));
-        self.changes.push(PatchOperation::Remove(RemoveOperation {
-            path: pointer(path),
-        }));
+        self.changes.push(PatchOperation::Remove(RemoveOperation { path: pointer(path) }));
         self
     }
 
@@ -94,39 +74,25 @@ impl<'a> PatchBuilder<'a> {
     #[must_use]
     pub fn annotation(self, key: &str, value: &str) -> Self {
         let known = self.meta.annotations.as_ref();
-        let present = known
-            .and_then(|map| map.get(key))
-            .is_some_and(|found| found == value);
+        let present = known.and_then(|map| map.get(key)).is_some_and(|found| found == value);
         let absent = known.is_none_or(std::collections::BTreeMap::is_empty);
-        if present {
-            self
-        } else {
-            self.map_entry("annotations", absent, key, value)
-        }
+        if present { self } else { self.map_entry("annotations", absent, key, value) }
     }
 
     /// Sets a label, if it does not have this value already.
     #[must_use]
     pub fn label(self, key: &str, value: &str) -> Self {
         let known = self.meta.labels.as_ref();
-        let present = known
-            .and_then(|map| map.get(key))
-            .is_some_and(|found| found == value);
+        let present = known.and_then(|map| map.get(key)).is_some_and(|found| found == value);
         let absent = known.is_none_or(std::collections::BTreeMap::is_empty);
-        if present {
-            self
-        } else {
-            self.map_entry("labels", absent, key, value)
-        }
+        if present { self } else { self.map_entry("labels", absent, key, value) }
     }
 
     /// Adds a finalizer, if it is not there already.
     #[must_use]
     pub fn finalizer(self, name: &str) -> Self {
         match self.meta.finalizers.as_deref().unwrap_or_default() {
-            [] => self
-                .test_version()
-                .set(&["metadata", "finalizers"], json!([name])),
+            [] => self.test_version().set(&["metadata", "finalizers"], json!([name])),
             list if list.iter().any(|found| found == name) => self,
             _ => self.set(&["metadata", "finalizers", "-"], json!(name)),
         }
@@ -144,19 +110,14 @@ impl<'a> PatchBuilder<'a> {
     fn map_entry(mut self, map: &'static str, absent: bool, key: &str, value: &str) -> Self {
         if absent && !self.new_maps.contains(&map) {
             self.new_maps.push(map);
-            self = self
-                .test_version()
-                .set(&["metadata", map], Value::Object(Map::new()));
+            self = self.test_version().set(&["metadata", map], Value::Object(Map::new()));
         }
         self.set(&["metadata", map, key], json!(value))
     }
 }
 
 fn test(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Test(TestOperation {
-        path: pointer(path),
-        value,
-    })
+    PatchOperation::Test(TestOperation { path: pointer(path), value })
 }
 
 fn pointer(path: &[&str]) -> PointerBuf {
@@ -207,13 +168,7 @@ mod tests {
             finalizers: Some(vec!["f".into()]),
             ..ObjectMeta::default()
         };
-        assert_eq!(
-            PatchBuilder::new(&meta)
-                .label("team", "a")
-                .finalizer("f")
-                .build(),
-            None
-        );
+        assert_eq!(PatchBuilder::new(&meta).label("team", "a").finalizer("f").build(), None);
     }
 
     #[test]

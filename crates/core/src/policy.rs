@@ -24,11 +24,7 @@ impl Policy {
     /// The policy of one tenant.
     pub fn new(target: SyncTarget, domain: Domain, tenant: TenantRules) -> Self {
         let names = Names::new(domain, target.key());
-        Self {
-            target,
-            names,
-            tenant,
-        }
+        Self { target, names, tenant }
     }
 
     /// The locator of one of the tenant's namespaces; `""` for cluster-scoped objects.
@@ -119,26 +115,18 @@ fn matches(pattern: &str, text: &str) -> bool {
 fn selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let equal = selector.match_labels.iter().flatten();
     let mut expressions = selector.match_expressions.iter().flatten();
-    equal
-        .clone()
-        .all(|(key, value)| labels.get(key) == Some(value))
-        && expressions.all(
-            |LabelSelectorRequirement {
-                 key,
-                 operator,
-                 values,
-             }| {
-                let value = labels.get(key);
-                let listed = value.is_some_and(|v| values.iter().flatten().any(|found| found == v));
-                match operator.as_str() {
-                    "In" => listed,
-                    "NotIn" => !listed,
-                    "Exists" => value.is_some(),
-                    "DoesNotExist" => value.is_none(),
-                    _ => false,
-                }
-            },
-        )
+    equal.clone().all(|(key, value)| labels.get(key) == Some(value))
+        && expressions.all(|LabelSelectorRequirement { key, operator, values }| {
+            let value = labels.get(key);
+            let listed = value.is_some_and(|v| values.iter().flatten().any(|found| found == v));
+            match operator.as_str() {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
 }
 
 /// Which classes a tenant may use, and what they are on the host.
@@ -210,10 +198,7 @@ mod tests {
     }
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect()
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     }
 
     #[test]
@@ -234,10 +219,7 @@ mod tests {
 
     #[test]
     fn selection_needs_namespace_mark_and_labels() {
-        let mut selection = Selection {
-            exclude: vec!["kube-*".into()],
-            ..Selection::default()
-        };
+        let mut selection = Selection { exclude: vec!["kube-*".into()], ..Selection::default() };
         assert!(selection.selects(&names(), "team-a", None));
         assert!(!selection.selects(&names(), "kube-system", None));
         selection.include = vec!["team-*".into()];
@@ -280,40 +262,16 @@ mod tests {
         };
         let named = |name: &str| HostClass::Named(name.to_owned());
         for (rules, class, expected) in [
-            (
-                mapped(&[], false, None),
-                Some("fast"),
-                HostClass::NotAllowed,
-            ),
+            (mapped(&[], false, None), Some("fast"), HostClass::NotAllowed),
             (mapped(&[], false, None), None, HostClass::NotAllowed),
             (mapped(&[], true, None), Some("fast"), named("fast")),
             (mapped(&[], true, None), None, HostClass::Absent),
             (mapped(&[], true, None), Some(""), named("")),
-            (
-                mapped(&[("fast", "ssd")], false, None),
-                Some("fast"),
-                named("ssd"),
-            ),
-            (
-                mapped(&[("fast", "ssd")], false, None),
-                Some("ssd"),
-                HostClass::NotAllowed,
-            ),
-            (
-                mapped(&[("fast", "ssd")], false, None),
-                Some(""),
-                HostClass::NotAllowed,
-            ),
-            (
-                mapped(&[("fast", "ssd")], false, Some("fast")),
-                None,
-                named("ssd"),
-            ),
-            (
-                mapped(&[("fast", "ssd")], false, Some("fast")),
-                Some(""),
-                HostClass::NotAllowed,
-            ),
+            (mapped(&[("fast", "ssd")], false, None), Some("fast"), named("ssd")),
+            (mapped(&[("fast", "ssd")], false, None), Some("ssd"), HostClass::NotAllowed),
+            (mapped(&[("fast", "ssd")], false, None), Some(""), HostClass::NotAllowed),
+            (mapped(&[("fast", "ssd")], false, Some("fast")), None, named("ssd")),
+            (mapped(&[("fast", "ssd")], false, Some("fast")), Some(""), HostClass::NotAllowed),
         ] {
             assert_eq!(rules.on_host(class), expected, "{rules:?} {class:?}");
         }
@@ -327,9 +285,6 @@ mod tests {
             default: None,
         };
         let published = rules.published(["ssd", "disk"]);
-        assert_eq!(
-            published,
-            labels(&[("fast", "ssd"), ("ssd", "ssd"), ("disk", "disk")])
-        );
+        assert_eq!(published, labels(&[("fast", "ssd"), ("ssd", "ssd"), ("disk", "disk")]));
     }
 }

@@ -12,9 +12,7 @@ pub fn compare(a: &Quantity, b: &Quantity) -> Option<Ordering> {
 
 /// The value in billionths, the smallest step that Kubernetes knows.
 fn nano(text: &str) -> Option<i128> {
-    let split = text
-        .find(|c: char| c.is_ascii_alphabetic())
-        .unwrap_or(text.len());
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(split);
     let (mantissa, decimals) = parse_number(number)?;
     let scale = scale(suffix)?;
@@ -83,11 +81,7 @@ mod tests {
             ("1Zi", "1", None),
             ("1e99", "1", None),
         ] {
-            assert_eq!(
-                compare(&Quantity(a.into()), &Quantity(b.into())),
-                expected,
-                "{a} {b}"
-            );
+            assert_eq!(compare(&Quantity(a.into()), &Quantity(b.into())), expected, "{a} {b}");
         }
     }
 }

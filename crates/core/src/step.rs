@@ -1,9 +1,13 @@
 //! Steps: what a service did about a claim, or why it did not. They are for people and for the
 //! status-syncer; nothing is decided from them but what to tell the tenant.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt::{self, Write as _},
+    str::FromStr,
+};
 
 use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
 
 /// The parts of a claim's way; each is owned by one service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,13 +71,8 @@ pub enum Outcome {
 
 impl Outcome {
     /// All outcomes.
-    pub const ALL: [Self; 5] = [
-        Self::Done,
-        Self::Waiting,
-        Self::Held,
-        Self::Refused,
-        Self::Retrying,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Done, Self::Waiting, Self::Held, Self::Refused, Self::Retrying];
 
     /// The outcome as it stands in subjects.
     pub fn as_str(self) -> &'static str {
@@ -99,10 +98,7 @@ pub struct Reason {
 impl Reason {
     /// A reason with its sentence.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-        }
+        Self { code, message: message.into() }
     }
 }
 
@@ -121,6 +117,19 @@ pub struct StepRecord {
     pub claim_uid: String,
     /// When it was published.
     pub time: Timestamp,
+}
+
+/// The trace that all spans about a claim belong to: 16 bytes in hexadecimal, derived from what
+/// every service knows, so that none has to pass it on.
+pub fn trace_id(tenant: &str, claim_uid: &str) -> String {
+    // The separator is in no Tenant's name, so no other pair reads the same.
+    let digest = Sha256::digest(format!("{tenant}/{claim_uid}"));
+    let mut text = String::new();
+    for byte in &digest[..16] {
+        // Writing to a String can't fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 macro_rules! text_form {
@@ -147,3 +156,16 @@ macro_rules! text_form {
 
 text_form!(Step, "step");
 text_form!(Outcome, "outcome");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_of_one_claim_only() {
+        let id = trace_id("acme", "0f6c");
+        assert_eq!(id, "5463cca35671b492e94ee0cb7af7b449");
+        assert_ne!(id, trace_id("acme", "0f6d"));
+        assert_ne!(trace_id("a", "b/c"), trace_id("a.b", "c"));
+    }
+}

@@ -126,10 +126,7 @@ impl Scope {
         Some(match (namespace, claim) {
             ("-", "-") => Self::Tenant { tenant },
             ("-", _) => return None,
-            (namespace, "-") => Self::Namespace {
-                tenant,
-                namespace: decode(namespace)?,
-            },
+            (namespace, "-") => Self::Namespace { tenant, namespace: decode(namespace)? },
             (namespace, claim) => Self::Claim(ClaimKey {
                 tenant,
                 namespace: decode(namespace)?,
@@ -163,15 +160,8 @@ pub struct FactSubject {
 impl fmt::Display for FactSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scope = self.scope.tokens();
-        write!(
-            f,
-            "carrick.v1.{}.fact.{scope}.{}",
-            encode(&self.target),
-            self.facet.token()
-        )?;
-        self.facet
-            .name()
-            .map_or(Ok(()), |name| write!(f, ".{}", encode(name)))
+        write!(f, "carrick.v1.{}.fact.{scope}.{}", encode(&self.target), self.facet.token())?;
+        self.facet.name().map_or(Ok(()), |name| write!(f, ".{}", encode(name)))
     }
 }
 
@@ -183,19 +173,13 @@ impl FactSubject {
             [tenant, namespace, claim, facet] => {
                 (Scope::parse(tenant, namespace, claim)?, facet, None)
             }
-            [tenant, namespace, claim, facet, name] => (
-                Scope::parse(tenant, namespace, claim)?,
-                facet,
-                Some(decode(name)?),
-            ),
+            [tenant, namespace, claim, facet, name] => {
+                (Scope::parse(tenant, namespace, claim)?, facet, Some(decode(name)?))
+            }
             _ => return None,
         };
         let facet = Facet::parse(facet, name)?;
-        facet.fits(&scope).then_some(Self {
-            target,
-            scope,
-            facet,
-        })
+        facet.fits(&scope).then_some(Self { target, scope, facet })
     }
 }
 
@@ -214,18 +198,8 @@ pub struct StepSubject {
 
 impl fmt::Display for StepSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            target,
-            scope,
-            step,
-            outcome,
-        } = self;
-        write!(
-            f,
-            "carrick.v1.{}.step.{}.{step}.{outcome}",
-            encode(target),
-            scope.tokens()
-        )
+        let Self { target, scope, step, outcome } = self;
+        write!(f, "carrick.v1.{}.step.{}.{step}.{outcome}", encode(target), scope.tokens())
     }
 }
 
@@ -258,17 +232,8 @@ pub struct DeadSubject {
 
 impl fmt::Display for DeadSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            target,
-            scope,
-            service,
-        } = self;
-        write!(
-            f,
-            "carrick.v1.{}.dead.{}.{service}",
-            encode(target),
-            scope.tokens()
-        )
+        let Self { target, scope, service } = self;
+        write!(f, "carrick.v1.{}.dead.{}.{service}", encode(target), scope.tokens())
     }
 }
 
@@ -280,11 +245,7 @@ impl DeadSubject {
             return None;
         };
         let scope = Scope::parse(tenant, namespace, claim)?;
-        Some(Self {
-            target,
-            scope,
-            service: service.to_owned(),
-        })
+        Some(Self { target, scope, service: service.to_owned() })
     }
 }
 
@@ -308,12 +269,7 @@ pub fn decode(token: &str) -> Option<String> {
 /// The target and the tokens behind `carrick.v1.<target>.<family>.`.
 fn tail<'a>(subject: &'a str, family: &str) -> Option<(String, Vec<&'a str>)> {
     let mut tokens = subject.split('.');
-    let head = (
-        tokens.next()?,
-        tokens.next()?,
-        tokens.next()?,
-        tokens.next()?,
-    );
+    let head = (tokens.next()?, tokens.next()?, tokens.next()?, tokens.next()?);
     match head {
         ("carrick", "v1", target, found) if found == family => {
             Some((decode(target)?, tokens.collect()))
@@ -333,21 +289,11 @@ mod tests {
 
     #[test]
     fn subjects_read_as_the_design_spells_them() {
-        let subject = |scope, facet| {
-            FactSubject {
-                target: "main".into(),
-                scope,
-                facet,
-            }
-            .to_string()
-        };
-        let namespace = Scope::Namespace {
-            tenant: "acme".to_owned(),
-            namespace: "team-a".to_owned(),
-        };
-        let tenant = Scope::Tenant {
-            tenant: "acme".to_owned(),
-        };
+        let subject =
+            |scope, facet| FactSubject { target: "main".into(), scope, facet }.to_string();
+        let namespace =
+            Scope::Namespace { tenant: "acme".to_owned(), namespace: "team-a".to_owned() };
+        let tenant = Scope::Tenant { tenant: "acme".to_owned() };
         assert_eq!(
             subject(Scope::Claim(key()), Facet::TenantClaim),
             "carrick.v1.main.fact.acme.team-a.data_v1.tenant-claim"
@@ -370,16 +316,9 @@ mod tests {
             step: Step::Upsync,
             outcome: Outcome::Refused,
         };
-        assert_eq!(
-            step.to_string(),
-            "carrick.v1.main.step.acme.team-a.data_v1.upsync.refused"
-        );
+        assert_eq!(step.to_string(), "carrick.v1.main.step.acme.team-a.data_v1.upsync.refused");
         assert_eq!(StepSubject::parse(&step.to_string()), Some(step));
-        let dead = DeadSubject {
-            target: "main".into(),
-            scope: tenant,
-            service: "upsyncer".into(),
-        };
+        let dead = DeadSubject { target: "main".into(), scope: tenant, service: "upsyncer".into() };
         assert_eq!(dead.to_string(), "carrick.v1.main.dead.acme.-.-.upsyncer");
         assert_eq!(DeadSubject::parse(&dead.to_string()), Some(dead));
     }
@@ -410,15 +349,8 @@ mod tests {
     }
 
     fn any_subject() -> impl Strategy<Value = FactSubject> {
-        (
-            name(),
-            name(),
-            "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
-            name(),
-            name(),
-            0..8usize,
-        )
-            .prop_map(|(target, tenant, namespace, claim, object, kind)| {
+        (name(), name(), "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name(), name(), 0..8usize).prop_map(
+            |(target, tenant, namespace, claim, object, kind)| {
                 let facet = match kind {
                     0 => Facet::TenantClaim,
                     1 => Facet::HostClaim,
@@ -430,20 +362,13 @@ mod tests {
                     _ => Facet::HostClass(object),
                 };
                 let scope = match kind {
-                    0..=3 => Scope::Claim(ClaimKey {
-                        tenant,
-                        namespace,
-                        claim,
-                    }),
+                    0..=3 => Scope::Claim(ClaimKey { tenant, namespace, claim }),
                     4 | 5 => Scope::Namespace { tenant, namespace },
                     _ => Scope::Tenant { tenant },
                 };
-                FactSubject {
-                    target,
-                    scope,
-                    facet,
-                }
-            })
+                FactSubject { target, scope, facet }
+            },
+        )
     }
 
     proptest! {

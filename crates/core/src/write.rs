@@ -93,12 +93,7 @@ pub struct ObjectRef {
 impl ObjectRef {
     /// A cluster-scoped object.
     pub fn cluster(side: Side, kind: Kind, name: impl Into<String>) -> Self {
-        Self {
-            side,
-            kind,
-            namespace: None,
-            name: name.into(),
-        }
+        Self { side, kind, namespace: None, name: name.into() }
     }
 
     /// A namespaced object.
@@ -108,12 +103,7 @@ impl ObjectRef {
         namespace: impl Into<String>,
         name: impl Into<String>,
     ) -> Self {
-        Self {
-            side,
-            kind,
-            namespace: Some(namespace.into()),
-            name: name.into(),
-        }
+        Self { side, kind, namespace: Some(namespace.into()), name: name.into() }
     }
 
     /// The facet of a claim's facts that this object is, if it is one.
@@ -223,48 +213,28 @@ pub struct Decision {
 impl Decision {
     /// Nothing to do with this claim.
     pub fn ignored(step: Step) -> Self {
-        Self {
-            step,
-            writes: Vec::new(),
-            verdict: Verdict::Ignored(None),
-        }
+        Self { step, writes: Vec::new(), verdict: Verdict::Ignored(None) }
     }
 
     /// Nothing left to do.
     pub fn done(step: Step) -> Self {
-        Self {
-            step,
-            writes: Vec::new(),
-            verdict: Verdict::Done,
-        }
+        Self { step, writes: Vec::new(), verdict: Verdict::Done }
     }
 
     /// Do this; then decide again with what it returns.
     pub fn write(step: Step, write: Write) -> Self {
-        Self {
-            step,
-            writes: vec![write],
-            verdict: Verdict::Done,
-        }
+        Self { step, writes: vec![write], verdict: Verdict::Done }
     }
 
     /// Something else must happen first.
     pub fn waiting(step: Step, code: &'static str, message: impl Into<String>) -> Self {
         let verdict = Verdict::Waiting(Reason::new(code, message), None);
-        Self {
-            step,
-            writes: Vec::new(),
-            verdict,
-        }
+        Self { step, writes: Vec::new(), verdict }
     }
 
     /// It may not be done.
     pub fn refused(step: Step, reason: Reason) -> Self {
-        Self {
-            step,
-            writes: Vec::new(),
-            verdict: Verdict::Refused(reason, None),
-        }
+        Self { step, writes: Vec::new(), verdict: Verdict::Refused(reason, None) }
     }
 
     /// The same, looked at again after this time even if no fact arrives.

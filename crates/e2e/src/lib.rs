@@ -1,1 +1,11 @@
-//! Tests of the whole, on the testbed
+//! Carrick as its users run it, on the testbed: the services as processes, the CLI as a program,
+//! and what can be seen from the outside on the API servers. For the tests of the whole and the
+//! demo.
+
+mod claims;
+mod installation;
+mod linked;
+
+pub use claims::{claim, make_claims, make_namespace, phase, until_bound};
+pub use installation::{Installation, SERVICES, Said, program};
+pub use linked::{Pair, check_pair};

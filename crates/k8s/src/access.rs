@@ -37,7 +37,7 @@ pub struct Access {
     /// A kubeconfig that holds all it needs.
     pub kubeconfig: String,
     /// When its token runs out; the server may have made it earlier than asked for.
-    pub expires: Timestamp,
+    pub expires: Option<Timestamp>,
 }
 
 impl fmt::Debug for Access {
@@ -52,25 +52,22 @@ impl fmt::Debug for Access {
 /// The token is asked for (`TokenRequest`) for a year. The other way, a Secret that a controller
 /// fills in, gives one that never runs out, but waits forever where no such controller runs.
 pub async fn grant(admin: &Client) -> Result<Access, Error> {
-    let cluster = admin.cluster().clone();
-    apply(admin, Api::all(admin.kube().clone()), &named::<Namespace>(NAMESPACE, &json!({}))).await?;
+    apply(admin, Api::all(admin.kube().clone()), &named::<Namespace>(NAMESPACE, &json!({})))
+        .await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.kube().clone(), NAMESPACE);
     apply(admin, accounts.clone(), &named::<ServiceAccount>(NAME, &json!({}))).await?;
     apply(admin, Api::all(admin.kube().clone()), &role()).await?;
     apply(admin, Api::all(admin.kube().clone()), &binding()).await?;
     let object = format!("the token of ServiceAccount {NAMESPACE}/{NAME}");
-    let request = TokenRequest {
-        spec: TokenRequestSpec { expiration_seconds: Some(YEAR), ..TokenRequestSpec::default() },
-        ..TokenRequest::default()
-    };
+    let spec = TokenRequestSpec { expiration_seconds: Some(YEAR), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let params = PostParams::default();
     let answer = admin.call(accounts.create_token_request(NAME, &params, &request)).await;
     let answer = answer.map_err(|error| Error::of(&object, &error))?;
-    let status = answer.status.ok_or(Error::NotFound { object })?;
-    Ok(Access {
-        kubeconfig: kubeconfig(cluster, &status.token),
-        expires: status.expiration_timestamp.0,
-    })
+    let status = answer.status.unwrap_or_default();
+    let token = status.token.ok_or(Error::NotFound { object })?;
+    let expires = status.expiration_timestamp.map(|time| time.0);
+    Ok(Access { kubeconfig: kubeconfig(admin.cluster(), &token), expires })
 }
 
 /// Removes what [`grant`] made, and so the account's access.
@@ -107,7 +104,7 @@ fn role() -> ClusterRole {
 
 fn binding() -> ClusterRoleBinding {
     let role = RoleRef {
-        api_group: "rbac.authorization.k8s.io".to_owned(),
+        api_group: Some("rbac.authorization.k8s.io".to_owned()),
         kind: "ClusterRole".to_owned(),
         name: NAME.to_owned(),
     };
@@ -150,7 +147,7 @@ where
     }
 }
 
-fn kubeconfig(cluster: Cluster, token: &str) -> String {
+fn kubeconfig(cluster: &Cluster, token: &str) -> String {
     let name = "tenant";
     let config = json!({
         "apiVersion": "v1",
@@ -179,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_token_is_not_shown() {
-        let access = Access { kubeconfig: "token: abc".into(), expires: Timestamp::UNIX_EPOCH };
+        let access = Access { kubeconfig: "token: abc".into(), expires: None };
         assert!(!format!("{access:?}").contains("abc"));
     }
 }

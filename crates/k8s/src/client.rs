@@ -70,11 +70,14 @@ impl Client {
         context: Option<&str>,
         options: &ClientOptions,
     ) -> Result<Self, Error> {
-        let choice =
-            KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+        let choice = KubeConfigOptions {
+            context: context.map(str::to_owned),
+            ..KubeConfigOptions::default()
+        };
         // The errors of parsing show what they could not parse, which may be a token.
-        let unusable =
-            |what: String| invalid(format!("{what} is no usable kubeconfig or has no such context"));
+        let unusable = |what: String| {
+            invalid(format!("{what} is no usable kubeconfig or has no such context"))
+        };
         let config = match (kubeconfig, context) {
             (Some(path), _) => {
                 let unusable = || unusable(path.display().to_string());
@@ -321,7 +324,10 @@ mod tests {
             SECRET.to_owned(),
             format!("users: [{{name: u, user: {{token: [{SECRET}]}}}}]"),
             format!("current-context: {SECRET}"),
-            kubeconfig("server: 'https://127.0.0.1:1', certificate-authority-data: s3cr3t-t0k3n", ""),
+            kubeconfig(
+                "server: 'https://127.0.0.1:1', certificate-authority-data: s3cr3t-t0k3n",
+                "",
+            ),
             kubeconfig(
                 "server: 'https://127.0.0.1:1'",
                 "client-certificate-data: YQ==, client-key-data: s3cr3t-t0k3n",

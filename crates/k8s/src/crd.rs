@@ -20,6 +20,7 @@ pub const CRD: &str = "tenants.carrick.dev";
 const POLL: Duration = Duration::from_millis(200);
 
 /// The definition as YAML, as it stands in `deploy/crds/`.
+#[expect(clippy::missing_panics_doc, reason = "plain data is always written")]
 pub fn crd_yaml() -> String {
     serde_yaml_ng::to_string(&Tenant::crd()).expect("the definition is plain data")
 }
@@ -59,7 +60,8 @@ mod tests {
 
     #[test]
     fn the_file_is_what_the_type_says() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds/tenants.carrick.dev.yaml");
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds/tenants.carrick.dev.yaml");
         if env::var_os("UPDATE").is_some_and(|value| value == "1") {
             fs::create_dir_all(Path::new(path).parent().unwrap()).unwrap();
             fs::write(path, crd_yaml()).unwrap();

@@ -129,7 +129,9 @@ impl Error {
             403 if is_terminating(status) => Self::Namespace { object, message },
             // Not the object is refused, but Carrick itself: for an operator, not for a tenant.
             403 if lacks_rights(status) => Self::unavailable(object, problem(status)),
-            400 | 403 | 405..=407 | 411..=428 => Self::Refused { object, code: status.code, message },
+            400 | 403 | 405..=407 | 411..=428 => {
+                Self::Refused { object, code: status.code, message }
+            }
             _ => Self::Unavailable {
                 object,
                 problem: problem(status),
@@ -142,7 +144,9 @@ impl Error {
 /// Whether the server says that just this object is not there: a server that does not know the
 /// resource, or is not the right one, also answers 404.
 pub(crate) fn is_missing(error: &kube::Error, plural: &str, name: &str) -> bool {
-    let kube::Error::Api(status) = error else { return false };
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
     let details = status.details.as_ref();
     status.code == 404
         && status.reason == reason::NOT_FOUND
@@ -204,10 +208,19 @@ mod tests {
             (json!({"code": 409, "reason": "Conflict"}), Class::Conflict),
             (json!({"code": 422, "reason": "Invalid", "details": {}}), Class::Conflict),
             (json!({"code": 422, "reason": "Invalid"}), Class::Conflict),
-            (json!({"code": 422, "reason": "Invalid", "details": {"causes": cause}}), Class::Refused),
-            (json!({"code": 403, "reason": "Forbidden", "message": "exceeded quota"}), Class::Refused),
+            (
+                json!({"code": 422, "reason": "Invalid", "details": {"causes": cause}}),
+                Class::Refused,
+            ),
+            (
+                json!({"code": 403, "reason": "Forbidden", "message": "exceeded quota"}),
+                Class::Refused,
+            ),
             (json!({"code": 403, "reason": "Forbidden", "message": rights}), Class::Retry),
-            (json!({"code": 403, "reason": "Forbidden", "details": {"causes": going}}), Class::Conflict),
+            (
+                json!({"code": 403, "reason": "Forbidden", "details": {"causes": going}}),
+                Class::Conflict,
+            ),
             (json!({"code": 400, "reason": "BadRequest"}), Class::Refused),
             (json!({"code": 401, "reason": "Unauthorized"}), Class::Retry),
             (json!({"code": 404, "message": "404 page not found"}), Class::Retry),
@@ -238,9 +251,18 @@ mod tests {
         let missing = |status| is_missing(&answer(status), "persistentvolumes", "pv");
         let details = |kind, name| json!({"kind": kind, "name": name});
         for (status, expected) in [
-            (json!({"code": 404, "reason": "NotFound", "details": details("persistentvolumes", "pv")}), true),
-            (json!({"code": 404, "reason": "NotFound", "details": details("namespaces", "pv")}), false),
-            (json!({"code": 404, "reason": "NotFound", "details": details("persistentvolumes", "x")}), false),
+            (
+                json!({"code": 404, "reason": "NotFound", "details": details("persistentvolumes", "pv")}),
+                true,
+            ),
+            (
+                json!({"code": 404, "reason": "NotFound", "details": details("namespaces", "pv")}),
+                false,
+            ),
+            (
+                json!({"code": 404, "reason": "NotFound", "details": details("persistentvolumes", "x")}),
+                false,
+            ),
             (json!({"code": 404, "reason": "NotFound", "details": {}}), false),
             (json!({"code": 404, "message": "404 page not found"}), false),
             (json!({"code": 503}), false),

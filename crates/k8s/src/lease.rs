@@ -83,7 +83,9 @@ pub enum Claim {
 
 /// Whether `me` may have the lease.
 pub fn decide(now: Instant, lease: Option<&Seen>, me: &str) -> Claim {
-    let Some(lease) = lease else { return Claim::Create };
+    let Some(lease) = lease else {
+        return Claim::Create;
+    };
     let left = (lease.since + lease.duration).saturating_duration_since(now);
     if lease.holder.is_empty() || lease.holder == me || left.is_zero() {
         Claim::Take
@@ -179,7 +181,9 @@ impl Leader {
     }
 
     async fn give_back(&self) -> Result<(), Error> {
-        let Some(found) = self.look().await? else { return Ok(()) };
+        let Some(found) = self.look().await? else {
+            return Ok(());
+        };
         if self.state().seen.as_ref().is_some_and(|seen| seen.holder == self.options.identity) {
             self.write(Some(found), "").await?;
         }

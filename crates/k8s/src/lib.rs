@@ -13,6 +13,7 @@ pub mod lease;
 pub mod pool;
 pub mod problem;
 pub mod resource;
+mod secrets;
 pub mod status;
 pub mod target;
 pub mod tenant;

@@ -17,14 +17,14 @@ use futures::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use serde_json::Value;
 use tokio::sync::{broadcast, watch};
 
 use crate::{
-    client::{Client, ClientOptions},
-    problem::ConnectionProblem,
+    client::{Client, ClientOptions, identity},
+    error::Error,
+    problem::{ConnectionProblem, IDENTITY_CHANGED, KUBECONFIG_INVALID},
     resource::Resource,
-    secrets::Secrets,
+    secrets::{Found, Secrets},
     tenant::{ACCEPTED, Tenant, rules},
     watch::{Change, ObjectKey, WatchOptions, watch},
 };
@@ -58,7 +58,7 @@ pub struct TenantHandle {
     pub policy: Arc<Policy>,
     /// All that is wrong with its spec.
     pub invalid: Vec<String>,
-    /// Whether the services may act on it: valid, accepted by the watcher, and not being removed.
+    /// Whether the services may act on it: valid, and accepted by the watcher.
     pub accepted: bool,
     /// Its control plane, if there are credentials for it.
     pub client: Option<Client>,
@@ -83,6 +83,28 @@ impl fmt::Debug for TenantHandle {
 }
 
 impl TenantHandle {
+    /// Asks the control plane whether it is the one that the Tenant's status names: right after a
+    /// Secret has changed, `accepted` may still be about the one before. To be asked before what
+    /// cannot be undone.
+    pub async fn verify(&self) -> Result<(), Error> {
+        let object = format!("the control plane of Tenant {}", self.name);
+        let Some(client) = &self.client else {
+            let known = self.problem.clone();
+            let problem = known.unwrap_or_else(|| {
+                ConnectionProblem::new(KUBECONFIG_INVALID, "there are no credentials for it")
+            });
+            return Err(Error::unavailable(object, problem));
+        };
+        let live = identity(client).await?;
+        let status = self.tenant.status.as_ref();
+        let recorded = status.and_then(|status| status.identity.as_deref()).unwrap_or_default();
+        if live == recorded {
+            return Ok(());
+        }
+        let message = format!("it is {live:?}, but was first seen as {recorded:?}");
+        Err(Error::unavailable(object, ConnectionProblem::new(IDENTITY_CHANGED, message)))
+    }
+
     /// Whether nothing has changed that matters to a service; the status counts do not.
     fn same(&self, other: &Self) -> bool {
         self.uid == other.uid
@@ -115,10 +137,64 @@ pub struct Pool {
 }
 
 /// What has been read, in the hands of [`Pool::run`].
+#[derive(Default)]
 struct Known {
     tenants: BTreeMap<String, Arc<Tenant>>,
     listed: bool,
     secrets: Secrets,
+    connections: BTreeMap<String, Connection>,
+    connected: u64,
+}
+
+/// What came of a kubeconfig.
+struct Connection {
+    kubeconfig: String,
+    client: Result<Client, ConnectionProblem>,
+    number: u64,
+}
+
+impl Known {
+    /// Takes in a change; the names of the Tenants to look at.
+    fn secret_changed(&mut self, namespace: &str, change: Change) -> Vec<String> {
+        let keys = self.secrets.changed(namespace, change);
+        let concerned = |tenant: &Tenant| keys.contains(&tenant.spec.kubeconfig.secret_ref);
+        let tenants = self.tenants.iter().filter(|(_, tenant)| concerned(tenant));
+        tenants.map(|(name, _)| name.clone()).collect()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.listed && self.secrets.is_complete()
+    }
+
+    /// The connection that a Tenant's Secret makes possible, the same one while that is the same.
+    /// `None` while the Secret is not known.
+    async fn connection(
+        &mut self,
+        tenant: &Tenant,
+        options: &ClientOptions,
+    ) -> Option<(Result<Client, ConnectionProblem>, u64)> {
+        let name = tenant.name_any();
+        let text = match self.secrets.find(&tenant.spec.kubeconfig.secret_ref) {
+            Found::NotYet => return None,
+            Found::Problem(problem) => {
+                self.connections.remove(&name);
+                return Some((Err(problem), 0));
+            }
+            Found::Text(text) => text,
+        };
+        if self.connections.get(&name).is_none_or(|known| known.kubeconfig != text) {
+            let client = Client::from_kubeconfig(text, options).await.map_err(|error| {
+                let message = error.to_string();
+                let problem = error.problem().cloned();
+                problem.unwrap_or_else(|| ConnectionProblem::new(KUBECONFIG_INVALID, message))
+            });
+            self.connected += 1;
+            let number = self.connected;
+            let connection = Connection { kubeconfig: text.to_owned(), client, number };
+            self.connections.insert(name.clone(), connection);
+        }
+        self.connections.get(&name).map(|known| (known.client.clone(), known.number))
+    }
 }
 
 impl Pool {
@@ -136,13 +212,12 @@ impl Pool {
     /// Follows the Tenants. Never ends; what it needs, it waits for.
     pub async fn run(&self) {
         let mut tenants = watch(&self.host, Resource::of::<Tenant>(), self.options.watch.clone());
-        let mut known =
-            Known { tenants: BTreeMap::new(), listed: false, secrets: Secrets::default() };
+        let mut known = Known::default();
         let mut streams: BTreeMap<String, BoxStream<'static, Change>> = BTreeMap::new();
         loop {
-            let named = streams.iter_mut().map(|(namespace, stream)| {
-                stream.map(move |change| (namespace.clone(), change))
-            });
+            let named = streams
+                .iter_mut()
+                .map(|(namespace, stream)| stream.map(move |change| (namespace.clone(), change)));
             let mut secrets = select_all(named);
             let changed = tokio::select! {
                 Some(change) = tenants.next() => self.tenant_changed(&mut known, change),
@@ -153,7 +228,7 @@ impl Pool {
                 self.follow_secrets(&mut known, &mut streams);
             }
             for name in changed {
-                self.update(&known, &name).await;
+                self.update(&mut known, &name).await;
             }
             self.ready.send_if_modified(|ready| {
                 let before = std::mem::replace(ready, *ready || known.is_complete());
@@ -204,7 +279,9 @@ impl Pool {
                 }
             },
             Change::Delete(object) => {
-                let Some(key) = ObjectKey::of(&object) else { return Vec::new() };
+                let Some(key) = ObjectKey::of(&object) else {
+                    return Vec::new();
+                };
                 self.removed(known, &[key.name]);
                 Vec::new()
             }
@@ -231,6 +308,7 @@ impl Pool {
     fn removed(&self, known: &mut Known, names: &[String]) {
         for name in names {
             known.tenants.remove(name);
+            known.connections.remove(name);
             let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
             if handles.remove(name).is_some() {
                 let _ = self.events.send(TenantEvent::Removed(name.clone()));
@@ -256,17 +334,59 @@ impl Pool {
     }
 
     /// Brings the handle of a Tenant up to date.
-    async fn update(&self, known: &Known, name: &str) {
-        let Some(tenant) = known.tenants.get(name) else { return };
-        let before = self.get(name);
-        let handle = self.handle(known, tenant, before.as_deref()).await;
-        let Some(handle) = handle else { return };
-        let news = before.is_none_or(|before| !before.same(&handle));
+    async fn update(&self, known: &mut Known, name: &str) {
+        let Some(tenant) = known.tenants.get(name).cloned() else {
+            return;
+        };
+        let connection = match &self.options.clients {
+            Some(options) => known.connection(&tenant, options).await.map(|(client, number)| {
+                let (client, problem) =
+                    client.map_or_else(|p| (None, Some(p)), |c| (Some(c), None));
+                (client, problem, number)
+            }),
+            None => Some((None, None, 0)),
+        };
+        let Some(connection) = connection else { return };
+        let handle = self.handle(tenant, connection);
         let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
+        let news = handles.get(name).is_none_or(|before| !before.same(&handle));
         handles.insert(name.to_owned(), Arc::new(handle));
         drop(handles);
         if news {
             let _ = self.events.send(TenantEvent::Changed(name.to_owned()));
         }
+    }
+
+    fn handle(
+        &self,
+        tenant: Arc<Tenant>,
+        (client, problem, connection): (Option<Client>, Option<ConnectionProblem>, u64),
+    ) -> TenantHandle {
+        let (rules, invalid) = match rules(&tenant) {
+            Ok(rules) => (rules, Vec::new()),
+            Err(invalid) => (nothing_allowed(&tenant), invalid),
+        };
+        let policy = Policy::new(self.options.target.clone(), self.options.domain, rules);
+        TenantHandle {
+            name: tenant.name_any(),
+            uid: tenant.uid().unwrap_or_default(),
+            generation: tenant.metadata.generation.unwrap_or_default(),
+            policy: Arc::new(policy),
+            accepted: invalid.is_empty() && tenant.is(ACCEPTED),
+            invalid,
+            client,
+            problem,
+            tenant,
+            connection,
+        }
+    }
+}
+
+fn nothing_allowed(tenant: &Tenant) -> TenantRules {
+    TenantRules {
+        name: tenant.name_any(),
+        cluster: tenant.cluster(),
+        paused: true,
+        ..TenantRules::default()
     }
 }

@@ -39,6 +39,8 @@ pub const SECRET_MISSING: &str = "SecretMissing";
 pub const KEY_MISSING: &str = "KeyMissing";
 /// Reason: Carrick cannot read the Secrets of that namespace.
 pub const SECRET_UNREADABLE: &str = "SecretUnreadable";
+/// Reason: the control plane is not the one that was first seen under this Tenant.
+pub const IDENTITY_CHANGED: &str = "IdentityChanged";
 
 /// Why a control plane cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,8 +124,8 @@ fn transport_reason(error: &(dyn StdError + 'static)) -> &'static str {
 }
 
 /// The error and all that is behind it. `io::Error::source` skips the error that it wraps.
-fn causes(error: &(dyn StdError + 'static)) -> Vec<&(dyn StdError + 'static)> {
-    let mut found: Vec<&(dyn StdError + 'static)> = Vec::new();
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> Vec<&'a (dyn StdError + 'static)> {
+    let mut found: Vec<&'a (dyn StdError + 'static)> = Vec::new();
     let mut next = Some(error);
     while let Some(cause) = next {
         found.push(cause);

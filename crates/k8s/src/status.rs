@@ -1,8 +1,8 @@
 //! What Carrick says about a Tenant: conditions, and writing them only when they say something new.
 
 use jiff::Timestamp;
-use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation, TestOperation};
 use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{
     Api, ResourceExt as _,

@@ -1,5 +1,8 @@
 //! The Tenant: what an operator says about a tenant control plane, and what Carrick says back.
 
+#![expect(unreachable_pub, reason = "KubeSchema repeats the struct, as `pub`, inside a function")]
+#![expect(clippy::duplicated_attributes, reason = "columns of the same type are no duplicates")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use carrick_core::policy::{Binder, ClassRules, Selection, TenantRules};
@@ -25,6 +28,7 @@ pub const ACCEPTED: &str = "Accepted";
     plural = "tenants",
     shortname = "ct",
     category = "carrick",
+    doc = "A tenant control plane whose claims are carried to this host.",
     status = "TenantStatus",
     derive = "PartialEq",
     printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.cluster"),
@@ -43,12 +47,7 @@ pub const ACCEPTED: &str = "Accepted";
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Accepted\")].status"
     ),
-    printcolumn(
-        name = "Binder",
-        type_ = "string",
-        json_path = ".status.binder",
-        priority = 1
-    ),
+    printcolumn(name = "Binder", type_ = "string", json_path = ".status.binder", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[x_kube(validation = Rule::new(

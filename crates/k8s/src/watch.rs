@@ -15,7 +15,7 @@ use std::{
 };
 
 use futures::{
-    StreamExt as _, TryStreamExt as _,
+    StreamExt as _,
     stream::{self, BoxStream},
 };
 use kube::{
@@ -60,7 +60,7 @@ impl Default for WatchOptions {
     fn default() -> Self {
         Self {
             labels: None,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_mins(1),
             list_timeout: Duration::from_secs(30),
             first_retry: Duration::from_millis(200),
             longest_retry: Duration::from_secs(5),
@@ -199,7 +199,9 @@ impl Watch {
             Err(failure) => return self.failed(&failure, State::default()),
         };
         for mut object in page.items.into_iter().flatten() {
-            let Some(key) = ObjectKey::of(&object) else { continue };
+            let Some(key) = ObjectKey::of(&object) else {
+                continue;
+            };
             self.complete(&mut object);
             keys.insert(key);
             self.ready.push_back(Change::Apply(object));
@@ -216,7 +218,7 @@ impl Watch {
         State::Resume { version: page.metadata.resource_version }
     }
 
-    async fn page(&self, page: Option<String>) -> Result<Page, Failure> {
+    async fn page(&mut self, page: Option<String>) -> Result<Page, Failure> {
         let params = ListParams {
             label_selector: self.options.labels.clone(),
             limit: Some(PAGE),
@@ -225,7 +227,8 @@ impl Watch {
         };
         let request = request::Request::new(self.resource.path()).list(&params);
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let text = within(self.options.list_timeout, self.client.kube().request_text(request)).await?;
+        let text =
+            within(self.options.list_timeout, self.client.kube().request_text(request)).await?;
         Ok(serde_json::from_str(&text).map_err(kube::Error::SerdeError)?)
     }
 
@@ -241,7 +244,7 @@ impl Watch {
         }
     }
 
-    async fn start(&self, version: &str) -> Result<Events, Failure> {
+    async fn start(&mut self, version: &str) -> Result<Events, Failure> {
         let params = WatchParams {
             label_selector: self.options.labels.clone(),
             timeout: Some(u32::try_from(self.options.timeout.as_secs()).unwrap_or(u32::MAX)),
@@ -251,7 +254,7 @@ impl Watch {
         let request = request::Request::new(self.resource.path()).watch(&params, version);
         let request = request.map_err(kube::Error::BuildRequest)?;
         let events = self.client.kube().request_events::<Value>(request);
-        Ok(within(self.idle_limit(), events).await?.into_stream().boxed())
+        Ok(within(self.idle_limit(), events).await?.boxed())
     }
 
     async fn observe(&mut self, version: String, mut events: Events, since: Instant) -> State {
@@ -298,7 +301,11 @@ impl Watch {
         let version = seen.map_or(version, str::to_owned);
         if ObjectKey::of(&object).is_some() {
             self.complete(&mut object);
-            self.ready.push_back(if deleted { Change::Delete(object) } else { Change::Apply(object) });
+            self.ready.push_back(if deleted {
+                Change::Delete(object)
+            } else {
+                Change::Apply(object)
+            });
         }
         // From a moment ago, so that an end right after this is not taken for a failure.
         let since = since.min(Instant::now().checked_sub(SHORT).unwrap_or(since));
@@ -338,7 +345,9 @@ impl Watch {
 
     /// Objects in a list do not say what they are.
     fn complete(&self, object: &mut Value) {
-        let Some(fields) = object.as_object_mut() else { return };
+        let Some(fields) = object.as_object_mut() else {
+            return;
+        };
         for (field, value) in
             [("apiVersion", self.resource.api_version()), ("kind", self.resource.kind())]
         {

@@ -112,8 +112,5 @@ fn json(patch: &JsonPatch) -> Patch<()> {
 }
 
 fn patch_params(client: &Client) -> PatchParams {
-    PatchParams {
-        field_manager: Some(client.field_manager().to_owned()),
-        ..PatchParams::default()
-    }
+    PatchParams { field_manager: Some(client.field_manager().to_owned()), ..PatchParams::default() }
 }

@@ -99,12 +99,7 @@ struct ResponseStatus {
 
 impl From<Event> for AuditWrite {
     fn from(event: Event) -> Self {
-        let ObjectRef {
-            resource,
-            subresource,
-            namespace,
-            name,
-        } = event.object_ref;
+        let ObjectRef { resource, subresource, namespace, name } = event.object_ref;
         Self {
             time: event.request_received_timestamp,
             user: event.user.username,

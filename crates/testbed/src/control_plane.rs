@@ -36,19 +36,13 @@ pub struct ControlPlaneOptions {
 impl ControlPlaneOptions {
     /// A whole control plane.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            volume_binder: true,
-        }
+        Self { name: name.to_owned(), volume_binder: true }
     }
 
     /// One whose claims stay `Pending` unless somebody else binds them.
     #[must_use]
     pub fn without_volume_binder(self) -> Self {
-        Self {
-            volume_binder: false,
-            ..self
-        }
+        Self { volume_binder: false, ..self }
     }
 }
 
@@ -70,21 +64,15 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     pub(crate) async fn start(shared: Arc<Shared>, options: &ControlPlaneOptions) -> Result<Self> {
-        let ControlPlaneOptions {
-            name,
-            volume_binder,
-        } = options.clone();
+        let ControlPlaneOptions { name, volume_binder } = options.clone();
         let dir = shared.folder(&name)?;
         let (port, etcd_port) = (free_port()?, free_port()?);
         let pki = Pki::make(&dir)?;
         let args = flags::etcd(&dir, etcd_port, free_port()?);
         let etcd = shared
-            .serve(
-                &format!("{name}-etcd"),
-                &shared.tools.etcd,
-                args,
-                async |_| Ok(answers_ok(etcd_port, "/health").await),
-            )
+            .serve(&format!("{name}-etcd"), &shared.tools.etcd, args, async |_| {
+                Ok(answers_ok(etcd_port, "/health").await)
+            })
             .await?;
         let plane = Self {
             shared,
@@ -160,13 +148,8 @@ impl ControlPlane {
 
     /// Starts the API server, on the port and data of before, and waits until it is ready.
     pub async fn start_api_server(&self) -> Result<()> {
-        let args = flags::api_server(
-            &self.dir,
-            &self.pki,
-            &self.audit_log(),
-            self.etcd_port,
-            self.port,
-        );
+        let args =
+            flags::api_server(&self.dir, &self.pki, &self.audit_log(), self.etcd_port, self.port);
         let name = format!("{}-kube-apiserver", self.name);
         let client = self.client().await?;
         let ready = async |_: &Process| {
@@ -228,10 +211,7 @@ impl ControlPlane {
         provisioner: &str,
     ) -> Result<StorageClass> {
         let class = StorageClass {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             provisioner: provisioner.to_owned(),
             volume_binding_mode: Some("Immediate".to_owned()),
             parameters: Some(BTreeMap::new()),
@@ -268,10 +248,7 @@ impl ControlPlane {
             ("tokens.csv", tokens),
             ("audit-policy.json", audit::POLICY.to_owned()),
             ("kubeconfig", self.kubeconfig()),
-            (
-                "controllers.kubeconfig",
-                self.kubeconfig_with_token(&controllers),
-            ),
+            ("controllers.kubeconfig", self.kubeconfig_with_token(&controllers)),
         ];
         for (name, text) in files {
             let path = self.dir.join(name);

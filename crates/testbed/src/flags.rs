@@ -47,42 +47,25 @@ pub(crate) fn api_server(
         format!("--token-auth-file={}", dir.join("tokens.csv").display()),
         "--authorization-mode=RBAC".into(),
         "--service-account-issuer=https://kubernetes.default.svc".into(),
-        format!(
-            "--service-account-key-file={}",
-            pki.account_public.display()
-        ),
-        format!(
-            "--service-account-signing-key-file={}",
-            pki.account_private.display()
-        ),
+        format!("--service-account-key-file={}", pki.account_public.display()),
+        format!("--service-account-signing-key-file={}", pki.account_private.display()),
         "--service-cluster-ip-range=10.0.0.0/24".into(),
-        format!(
-            "--audit-policy-file={}",
-            dir.join("audit-policy.json").display()
-        ),
+        format!("--audit-policy-file={}", dir.join("audit-policy.json").display()),
         format!("--audit-log-path={}", audit_log.display()),
         // Megabytes; a log that is cut in two would hide writes.
         "--audit-log-maxsize=100000".into(),
+        // A graceful end takes some 2 s; else it waits a minute for watches that never end.
+        "--shutdown-send-retry-after=true".into(),
         "--profiling=false".into(),
     ]
 }
 
 pub(crate) fn controllers(dir: &Path, pki: &Pki, volume_binder: bool) -> Vec<String> {
-    let binder = if volume_binder {
-        VOLUME_BINDER
-    } else {
-        "-persistentvolume-binder-controller"
-    };
+    let binder = if volume_binder { VOLUME_BINDER } else { "-persistentvolume-binder-controller" };
     vec![
-        format!(
-            "--kubeconfig={}",
-            dir.join("controllers.kubeconfig").display()
-        ),
+        format!("--kubeconfig={}", dir.join("controllers.kubeconfig").display()),
         format!("--controllers={CONTROLLERS},{binder}"),
-        format!(
-            "--service-account-private-key-file={}",
-            pki.account_private.display()
-        ),
+        format!("--service-account-private-key-file={}", pki.account_private.display()),
         "--leader-elect=false".into(),
         "--secure-port=0".into(),
         "--enable-hostpath-provisioner=true".into(),

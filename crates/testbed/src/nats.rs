@@ -46,21 +46,14 @@ pub struct NatsOptions {
 impl Default for NatsOptions {
     /// One server that lets anybody in.
     fn default() -> Self {
-        Self {
-            name: "nats".to_owned(),
-            cluster_of_three: false,
-            auth: NatsAuth::None,
-        }
+        Self { name: "nats".to_owned(), cluster_of_three: false, auth: NatsAuth::None }
     }
 }
 
 impl NatsOptions {
     /// Three servers that let anybody in.
     pub fn cluster() -> Self {
-        Self {
-            cluster_of_three: true,
-            ..Self::default()
-        }
+        Self { cluster_of_three: true, ..Self::default() }
     }
 }
 
@@ -72,11 +65,7 @@ pub struct Nats {
 
 impl Nats {
     pub(crate) async fn start_all(shared: Arc<Shared>, options: &NatsOptions) -> Result<Self> {
-        let NatsOptions {
-            name,
-            cluster_of_three,
-            auth,
-        } = options;
+        let NatsOptions { name, cluster_of_three, auth } = options;
         let dir = shared.folder(name)?;
         let names = if *cluster_of_three {
             (0..3).map(|n| format!("{name}-{n}")).collect()
@@ -99,10 +88,7 @@ impl Nats {
 
     /// Where clients connect: the URLs of all servers, separated by commas.
     pub fn url(&self) -> String {
-        let urls = self
-            .nodes
-            .iter()
-            .map(|node| format!("nats://127.0.0.1:{}", node.ports.client));
+        let urls = self.nodes.iter().map(|node| format!("nats://127.0.0.1:{}", node.ports.client));
         urls.collect::<Vec<_>>().join(",")
     }
 
@@ -133,9 +119,7 @@ impl Nats {
 
     fn node(&self, n: usize) -> Result<&Node> {
         let count = self.nodes.len();
-        self.nodes
-            .get(n)
-            .with_context(|| format!("there is no server {n}, there are {count}"))
+        self.nodes.get(n).with_context(|| format!("there is no server {n}, there are {count}"))
     }
 }
 
@@ -157,37 +141,22 @@ struct Ports {
 
 impl Node {
     fn new(shared: &Arc<Shared>, dir: &Path, name: String) -> Result<Self> {
-        let ports = Ports {
-            client: free_port()?,
-            monitor: free_port()?,
-            route: free_port()?,
-        };
+        let ports = Ports { client: free_port()?, monitor: free_port()?, route: free_port()? };
         let config = dir.join(format!("{name}.json"));
-        Ok(Self {
-            shared: Arc::clone(shared),
-            name,
-            config,
-            ports,
-            process: Slot::default(),
-        })
+        Ok(Self { shared: Arc::clone(shared), name, config, ports, process: Slot::default() })
     }
 
     async fn start(&self) -> Result<()> {
         let args = ["--config".as_ref(), self.config.as_os_str()];
         let program = &self.shared.tools.nats_server;
         let ready = async |_: &Process| Ok(answers_ok(self.ports.monitor, "/healthz").await);
-        self.process
-            .put(self.shared.serve(&self.name, program, args, ready).await?);
+        self.process.put(self.shared.serve(&self.name, program, args, ready).await?);
         Ok(())
     }
 
     /// The server's configuration; its format takes JSON.
     fn config(&self, dir: &Path, auth: &NatsAuth, routes: &[u16]) -> Value {
-        let Ports {
-            client,
-            monitor,
-            route,
-        } = self.ports;
+        let Ports { client, monitor, route } = self.ports;
         let mut config = json!({
             "server_name": self.name,
             "host": "127.0.0.1",
@@ -207,10 +176,8 @@ impl Node {
             NatsAuth::Token(token) => config["authorization"] = json!({"token": token}),
         }
         if routes.len() > 1 {
-            let routes: Vec<String> = routes
-                .iter()
-                .map(|port| format!("nats://127.0.0.1:{port}"))
-                .collect();
+            let routes: Vec<String> =
+                routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
             config["cluster"] = json!({
                 "name": "testbed",
                 "host": "127.0.0.1",

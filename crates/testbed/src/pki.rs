@@ -23,9 +23,7 @@ pub(crate) struct Pki {
 impl Pki {
     pub(crate) fn make(dir: &Path) -> Result<Self> {
         let mut authority = CertificateParams::default();
-        authority
-            .distinguished_name
-            .push(DnType::CommonName, "carrick testbed");
+        authority.distinguished_name.push(DnType::CommonName, "carrick testbed");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority_key = KeyPair::generate()?;

@@ -19,10 +19,7 @@ pub async fn eventually<T>(
 ) -> Result<T> {
     let deadline = Instant::now() + cap;
     loop {
-        if let Some(value) = check()
-            .await
-            .with_context(|| format!("waiting for {what}"))?
-        {
+        if let Some(value) = check().await.with_context(|| format!("waiting for {what}"))? {
             return Ok(value);
         }
         if Instant::now() >= deadline {
@@ -64,9 +61,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn names_what_did_not_come() {
         let error = eventually::<()>("godot", Duration::from_secs(1), async || Ok(None)).await;
-        assert_eq!(
-            error.unwrap_err().to_string(),
-            "waited 1s in vain for godot"
-        );
+        assert_eq!(error.unwrap_err().to_string(), "waited 1s in vain for godot");
     }
 }

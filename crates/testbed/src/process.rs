@@ -40,13 +40,7 @@ pub struct Process {
 impl Process {
     pub(crate) fn new(name: &str, child: Child, log: PathBuf, log_start: u64) -> Self {
         let pid = child.id();
-        Self {
-            name: name.to_owned(),
-            pid,
-            child: Arc::new(Mutex::new(child)),
-            log,
-            log_start,
-        }
+        Self { name: name.to_owned(), pid, child: Arc::new(Mutex::new(child)), log, log_start }
     }
 
     /// The name it was started under.
@@ -114,11 +108,7 @@ impl Process {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n  ");
-        anyhow!(
-            "{} {what}; the end of its log {}:\n  {tail}",
-            self.name,
-            self.log.display()
-        )
+        anyhow!("{} {what}; the end of its log {}:\n  {tail}", self.name, self.log.display())
     }
 
     pub(crate) fn reap(&self) {

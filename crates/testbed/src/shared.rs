@@ -31,13 +31,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(dir: PathBuf, logs: PathBuf, tools: Tools) -> Self {
         let failed = AtomicBool::new(false);
-        Self {
-            dir,
-            logs,
-            tools,
-            failed,
-            processes: Mutex::default(),
-        }
+        Self { dir, logs, tools, failed, processes: Mutex::default() }
     }
 
     /// Makes the folder of a part, which has to be a new one.
@@ -86,11 +80,7 @@ impl Shared {
             if ready(&process).await? {
                 return Ok(Some(()));
             }
-            if process.is_running() {
-                Ok(None)
-            } else {
-                Err(anyhow!("it ended"))
-            }
+            if process.is_running() { Ok(None) } else { Err(anyhow!("it ended")) }
         })
         .await;
         match waited {
@@ -111,9 +101,7 @@ impl Shared {
     }
 
     fn processes(&self) -> std::sync::MutexGuard<'_, Vec<Process>> {
-        self.processes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -150,18 +138,9 @@ mod tests {
             .unwrap_err();
         let text = format!("{error:#}");
         assert!(text.starts_with("doomed did not get ready: "), "{text}");
-        assert!(
-            text.contains(&dir.path().join("doomed.log").display().to_string()),
-            "{text}"
-        );
-        assert!(
-            text.ends_with("100\n  bind: address already in use"),
-            "{text}"
-        );
-        assert!(
-            !text.contains("\n  81\n") && text.contains("\n  82\n"),
-            "{text}"
-        );
+        assert!(text.contains(&dir.path().join("doomed.log").display().to_string()), "{text}");
+        assert!(text.ends_with("100\n  bind: address already in use"), "{text}");
+        assert!(!text.contains("\n  81\n") && text.contains("\n  82\n"), "{text}");
         assert!(port_was_taken(&error));
         assert!(shared.failed.load(Ordering::Relaxed));
     }

@@ -34,34 +34,35 @@ pub struct Testbed {
 
 impl Testbed {
     /// Makes an empty testbed. `name` tells people whose folder and logs these are: the test's name.
-    #[expect(
-        clippy::unused_async,
-        reason = "callers need not change when starting has to wait"
-    )]
+    #[expect(clippy::unused_async, reason = "callers need not change when starting has to wait")]
     pub async fn start(name: &str) -> Result<Self> {
-        let name_is_plain = name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-        ensure!(
-            name_is_plain && !name.is_empty(),
-            "{name:?} is no name for a folder"
-        );
+        let name_is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        ensure!(name_is_plain && !name.is_empty(), "{name:?} is no name for a folder");
         let tools = Tools::locate()?;
         let dir = tempfile::Builder::new()
             .prefix(&format!("carrick-testbed-{name}-{}-", process::id()))
             .tempdir()
-            .context("make the testbed's folder")?
-            .keep();
-        let logs = logs_for(&dir);
-        let mut watchdog = Watchdog::start(&dir, &logs)?;
+            .context("make the testbed's folder")?;
+        let logs = logs_for(dir.path());
+        let mut watchdog = Watchdog::start(dir.path(), &logs)?;
+        // From here on removing it is the watchdog's.
+        let dir = dir.keep();
         fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
         if env::var_os(KEEP).is_some_and(|value| value == "1") {
             watchdog.keep_logs();
         }
-        Ok(Self {
-            shared: Arc::new(Shared::new(dir, logs, tools)),
-            watchdog,
-        })
+        Ok(Self { shared: Arc::new(Shared::new(dir, logs, tools)), watchdog })
+    }
+
+    /// Runs a test on a testbed of its own. If the test returns an error, the logs are kept and the
+    /// error says where.
+    pub async fn run<T>(name: &str, test: impl AsyncFnOnce(&Self) -> Result<T>) -> Result<T> {
+        let testbed = Self::start(name).await?;
+        let result = test(&testbed).await;
+        if result.is_err() {
+            testbed.keep_logs();
+        }
+        result.with_context(|| format!("test {name}, logs in {}", testbed.log_folder().display()))
     }
 
     /// Starts an etcd, an API server and the controllers, and waits until they are at work. Several
@@ -131,17 +132,9 @@ impl Drop for Testbed {
 /// The folder of the logs: in the target folder that the running program was built into, so that
 /// kept ones are found and cleaned with it; for a program elsewhere, in the testbed's own folder.
 fn logs_for(dir: &Path) -> PathBuf {
-    let name = dir
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or("testbed");
+    let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or("testbed");
     let name = name.strip_prefix("carrick-testbed-").unwrap_or(name);
     let exe = env::current_exe().unwrap_or_default();
-    let target = exe
-        .ancestors()
-        .find(|folder| folder.join("CACHEDIR.TAG").exists());
-    target.map_or_else(
-        || dir.join("logs"),
-        |target| target.join("testbed-logs").join(name),
-    )
+    let target = exe.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    target.map_or_else(|| dir.join("logs"), |target| target.join("testbed-logs").join(name))
 }

@@ -7,7 +7,7 @@ use std::env;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{self, Command, ExitStatus};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -112,11 +112,7 @@ impl Tools {
         Self::each(|tool| {
             let binary = tool.binary(&cache);
             if !binary.is_file() {
-                bail!(
-                    "{} {} is not built: run `cargo xtask tools`",
-                    tool.name,
-                    tool.version
-                );
+                bail!("{} {} is not built: run `cargo xtask tools`", tool.name, tool.version);
             }
             Ok(binary)
         })
@@ -149,9 +145,7 @@ impl Tool {
             return Ok(binary);
         }
         check_go()?;
-        let folder = binary
-            .parent()
-            .expect("a binary is in a folder of the cache");
+        let folder = binary.parent().expect("a binary is in a folder of the cache");
         fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         let _lock = lock(&folder.join("lock"), name, out)?;
         if binary.is_file() {
@@ -171,18 +165,13 @@ impl Tool {
 
     /// Builds into a passing name in `folder` and gives that.
     fn build(&self, folder: &Path) -> Result<PathBuf> {
-        let unfinished = folder.join("unfinished");
+        // Not the same for all: the go of a builder that was killed may still be at work.
+        let unfinished = folder.join(format!("unfinished-{}", process::id()));
         let log = folder.join("build.log");
         let output = File::create(&log).with_context(|| format!("write {}", log.display()))?;
         let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
         let status: io::Result<ExitStatus> = Command::new("go")
-            .args([
-                "build",
-                "-trimpath",
-                "-mod=readonly",
-                "-buildvcs=false",
-                "-ldflags",
-            ])
+            .args(["build", "-trimpath", "-mod=readonly", "-buildvcs=false", "-ldflags"])
             .arg(self.ldflags())
             .arg("-o")
             .args([unfinished.as_os_str(), self.package.as_ref()])
@@ -204,11 +193,7 @@ impl Tool {
         let text = fs::read_to_string(&log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n  ");
-        bail!(
-            "go cannot build {} (all of its output: {}):\n  {tail}",
-            self.name,
-            log.display()
-        );
+        bail!("go cannot build {} (all of its output: {}):\n  {tail}", self.name, log.display());
     }
 
     fn ldflags(&self) -> String {
@@ -220,31 +205,19 @@ impl Tool {
 
     fn binary(&self, cache: &Path) -> PathBuf {
         let mut digest = Sha256::new();
-        for part in [
-            self.module.go_mod,
-            self.module.go_sum,
-            self.package,
-            &self.ldflags(),
-        ] {
+        for part in [self.module.go_mod, self.module.go_sum, self.package, &self.ldflags()] {
             digest.update(part);
             digest.update([0]);
         }
         let digest = digest.finalize();
-        let key = digest[..6]
-            .iter()
-            .fold(0_u64, |key, byte| key << 8 | u64::from(*byte));
-        cache
-            .join(format!("{}-{}-{key:012x}", self.name, self.version))
-            .join(self.name)
+        let key = digest[..6].iter().fold(0_u64, |key, byte| key << 8 | u64::from(*byte));
+        cache.join(format!("{}-{}-{key:012x}", self.name, self.version)).join(self.name)
     }
 }
 
 fn cache() -> Result<PathBuf> {
-    let folder = |variable| {
-        env::var_os(variable)
-            .filter(|path| !path.is_empty())
-            .map(PathBuf::from)
-    };
+    let folder =
+        |variable| env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
     folder("CARRICK_TOOLS_DIR")
         .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("carrick/tools")))
         .or_else(|| Some(folder("HOME")?.join(".cache/carrick/tools")))
@@ -267,10 +240,7 @@ fn lock(path: &Path, name: &str, out: &mut impl Write) -> Result<File> {
 
 fn check_go() -> Result<()> {
     let (major, minor) = GO;
-    let output = Command::new("go")
-        .arg("version")
-        .env("GOTOOLCHAIN", "local")
-        .output();
+    let output = Command::new("go").arg("version").env("GOTOOLCHAIN", "local").output();
     let Ok(output) = output else {
         bail!(
             "the tools are built with Go, and there is none: install Go {major}.{minor} or newer"
@@ -289,8 +259,7 @@ fn check_go() -> Result<()> {
 /// The number in e.g. `go version go1.26.8 linux/amd64`.
 fn go_version(text: &str) -> Option<(u32, u32)> {
     let number = text.split_whitespace().find_map(|word| {
-        word.strip_prefix("go")
-            .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        word.strip_prefix("go").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     })?;
     let mut parts = number.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((parts.next()?.ok()?, parts.next()?.ok()?))
@@ -300,22 +269,13 @@ fn go_version(text: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    const ALL: [Tool; 6] = [
-        ETCD,
-        NATS_SERVER,
-        KUBE_APISERVER,
-        KUBE_CONTROLLER_MANAGER,
-        HELM,
-        NATS,
-    ];
+    const ALL: [Tool; 6] = [ETCD, NATS_SERVER, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, HELM, NATS];
 
     #[test]
     fn versions_are_those_of_the_modules() {
         for tool in ALL {
             let required = tool.module.go_mod.lines().any(|line| {
-                let mut words = line
-                    .split_whitespace()
-                    .skip_while(|word| *word == "require");
+                let mut words = line.split_whitespace().skip_while(|word| *word == "require");
                 let module = words.next().unwrap_or_default();
                 tool.package.starts_with(module)
                     && words.next() == Some(&format!("v{}", tool.version))

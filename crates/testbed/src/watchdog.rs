@@ -25,10 +25,7 @@ pub(crate) struct Watchdog(Child);
 impl Watchdog {
     /// Starts the watchdog of the testbed in `dir`. It lives until its standard input ends.
     pub(crate) fn start(dir: &Path, logs: &Path) -> Result<Self> {
-        ensure!(
-            Path::new("/proc/self/environ").exists(),
-            "the testbed needs Linux's /proc"
-        );
+        ensure!(Path::new("/proc/self/environ").exists(), "the testbed needs Linux's /proc");
         let child = Command::new("sh")
             .arg("-c")
             .arg(SCRIPT)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use carrick_testbed::{Testbed, eventually};
 
 const CAP: Duration = Duration::from_secs(30);
@@ -16,14 +16,9 @@ fn marked(folder: &Path) -> Vec<PathBuf> {
     let mark = format!("CARRICK_TESTBED={}", folder.display());
     let carries = |process: &PathBuf| {
         let environment = fs::read(process.join("environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|variable| variable == mark.as_bytes())
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
     };
-    let all = fs::read_dir("/proc")
-        .expect("/proc")
-        .flatten()
-        .map(|entry| entry.path());
+    let all = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
     all.filter(carries).collect()
 }
 
@@ -40,10 +35,7 @@ async fn killed_owner_leaves_nothing() -> Result<()> {
         .stdout(Stdio::piped())
         .spawn()?;
     let lines = BufReader::new(owner.stdout.take().unwrap()).lines();
-    let said: Vec<String> = lines
-        .map(Result::unwrap)
-        .take_while(|line| line != "ready")
-        .collect();
+    let said: Vec<String> = lines.map(Result::unwrap).take_while(|line| line != "ready").collect();
     let folder = |key: &str| {
         let line = said.iter().find_map(|line| line.strip_prefix(key));
         PathBuf::from(line.unwrap_or_else(|| panic!("{key} in {said:?}")))
@@ -85,10 +77,7 @@ async fn logs_of_a_failure_are_kept() -> Result<()> {
     let testbed = Testbed::start("failure").await?;
     let (home, logs) = (testbed.folder().to_owned(), testbed.log_folder().to_owned());
     let process = testbed.spawn("sleeper", sleeper())?;
-    eventually("its log", CAP, async || {
-        Ok((!process.log().is_empty()).then_some(()))
-    })
-    .await?;
+    eventually("its log", CAP, async || Ok((!process.log().is_empty()).then_some(()))).await?;
     let panicked = std::thread::spawn(move || {
         let _testbed = testbed;
         panic!("on purpose");
@@ -96,6 +85,23 @@ async fn logs_of_a_failure_are_kept() -> Result<()> {
     assert!(panicked.join().is_err());
     assert!(!home.exists() && marked(&home).is_empty());
     assert_eq!(fs::read_to_string(logs.join("sleeper.log"))?, "started\n");
+    fs::remove_dir_all(logs)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn error_of_a_test_says_where_the_logs_are() -> Result<()> {
+    let mut logs = PathBuf::new();
+    let result: Result<()> = Testbed::run("error", async |testbed| {
+        logs = testbed.log_folder().to_owned();
+        let process = testbed.spawn("words", Command::new("date"))?;
+        process.wait(CAP).await?;
+        bail!("on purpose")
+    })
+    .await;
+    let error = format!("{:#}", result.expect_err("the test failed"));
+    assert!(error.contains(&logs.display().to_string()), "{error}");
+    assert!(logs.join("words.log").exists());
     fs::remove_dir_all(logs)?;
     Ok(())
 }
@@ -109,15 +115,9 @@ async fn processes_end_as_they_are_told() -> Result<()> {
     killed.terminate().await?;
 
     let mut polite = Command::new("sh");
-    polite.args([
-        "-c",
-        "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.01; done",
-    ]);
+    polite.args(["-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.01; done"]);
     let polite = testbed.spawn("polite", polite)?;
-    eventually("its trap", CAP, async || {
-        Ok(polite.log().contains("up").then_some(()))
-    })
-    .await?;
+    eventually("its trap", CAP, async || Ok(polite.log().contains("up").then_some(()))).await?;
     polite.terminate().await?;
     assert_eq!(polite.wait(CAP).await?.code(), Some(3));
     assert_eq!(polite.log(), "up\nbye\n");

@@ -39,21 +39,13 @@ pub fn decide(facts: &TenantFacts, policy: &Policy, _now: Timestamp) -> Decision
         match facts.tenant_classes.get(&name).and_then(Fact::live) {
             None => {
                 let action = Action::Create(json!(class));
-                writes.push(Write {
-                    object,
-                    action,
-                    why: "storage class published",
-                });
+                writes.push(Write { object, action, why: "storage class published" });
             }
             Some(present) if !is_published(present, policy) => collisions.push(name),
             Some(present) => {
                 if let Some(patch) = repair(present, &class) {
                     let action = Action::Patch(patch);
-                    writes.push(Write {
-                        object,
-                        action,
-                        why: "storage class put right",
-                    });
+                    writes.push(Write { object, action, why: "storage class put right" });
                 }
             }
         }
@@ -65,11 +57,7 @@ pub fn decide(facts: &TenantFacts, policy: &Policy, _now: Timestamp) -> Decision
         let message = format!("storage classes of the tenant's own have these names: {names}");
         Verdict::Refused(Reason::new("ClassCollision", message), None)
     };
-    Decision {
-        step: STEP,
-        writes,
-        verdict,
-    }
+    Decision { step: STEP, writes, verdict }
 }
 
 /// Whether a class in the tenant is one that this sync target published.
@@ -85,10 +73,7 @@ fn published(name: &str, host: &StorageClass, policy: &Policy) -> StorageClass {
     StorageClass {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            labels: Some(BTreeMap::from([(
-                policy.names.cluster(),
-                policy.names.key().to_owned(),
-            )])),
+            labels: Some(BTreeMap::from([(policy.names.cluster(), policy.names.key().to_owned())])),
             annotations,
             ..ObjectMeta::default()
         },

@@ -42,10 +42,7 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
     };
     let meta = &claim.metadata;
     let selected =
-        policy
-            .tenant
-            .select
-            .selects(&policy.names, &facts.key.namespace, meta.labels.as_ref());
+        policy.tenant.select.selects(&policy.names, &facts.key.namespace, meta.labels.as_ref());
     if policy.tenant.paused || !selected || meta.deletion_timestamp.is_some() {
         return Decision::ignored(STEP);
     }
@@ -77,16 +74,11 @@ fn carry_down(
     spec: &PersistentVolumeClaimSpec,
     policy: &Policy,
 ) -> Decision {
-    if let Some(patch) = PatchBuilder::new(&claim.metadata)
-        .finalizer(&policy.names.finalizer())
-        .build()
+    if let Some(patch) =
+        PatchBuilder::new(&claim.metadata).finalizer(&policy.names.finalizer()).build()
     {
         let object = tenant_claim_ref(facts);
-        return write(
-            object,
-            Action::Patch(patch),
-            "finalizer on the tenant's claim",
-        );
+        return write(object, Action::Patch(patch), "finalizer on the tenant's claim");
     }
     let namespace = match host_namespace(facts, policy) {
         Ok(namespace) => namespace,
@@ -180,11 +172,7 @@ fn host_namespace(facts: &ClaimFacts, policy: &Policy) -> Result<String, Box<Dec
         None => Ok(name),
         Some(patch) => {
             let object = ObjectRef::cluster(Side::Host, Kind::Namespace, name);
-            Err(Box::new(write(
-                object,
-                Action::Patch(patch),
-                "labels of the host namespace",
-            )))
+            Err(Box::new(write(object, Action::Patch(patch), "labels of the host namespace")))
         }
     }
 }
@@ -208,10 +196,7 @@ fn keep_up(
         Some((wanted, present)) => match quantity::compare(wanted, present) {
             Some(Ordering::Greater) if claim_phase(host) == "Bound" => {
                 patch = patch
-                    .test(
-                        &["spec", "resources", "requests", "storage"],
-                        json!(present),
-                    )
+                    .test(&["spec", "resources", "requests", "storage"], json!(present))
                     .replace(&["spec", "resources", "requests", "storage"], json!(wanted));
             }
             Some(Ordering::Less) => {
@@ -231,11 +216,7 @@ fn keep_up(
     }
     match patch.build() {
         None => Decision::done(STEP),
-        Some(patch) => write(
-            object,
-            Action::Patch(patch),
-            "changes of the tenant's claim",
-        ),
+        Some(patch) => write(object, Action::Patch(patch), "changes of the tenant's claim"),
     }
 }
 
@@ -264,14 +245,10 @@ fn host_claim(
     let names = &policy.names;
     let mut labels: BTreeMap<_, _> = carried(claim.metadata.labels.as_ref()).map(owned).collect();
     labels.insert(names.cluster(), names.key().to_owned());
-    let mut annotations: BTreeMap<_, _> = carried(claim.metadata.annotations.as_ref())
-        .map(owned)
-        .collect();
+    let mut annotations: BTreeMap<_, _> =
+        carried(claim.metadata.annotations.as_ref()).map(owned).collect();
     annotations.insert(names.delay(), DELAYED.to_owned());
-    annotations.insert(
-        TENANT_CLAIM_UID.to_owned(),
-        claim.metadata.uid.clone().unwrap_or_default(),
-    );
+    annotations.insert(TENANT_CLAIM_UID.to_owned(), claim.metadata.uid.clone().unwrap_or_default());
     PersistentVolumeClaim {
         metadata: ObjectMeta {
             name: claim.metadata.name.clone(),
@@ -287,9 +264,7 @@ fn host_claim(
 
 /// Labels or annotations that a tenant may set on the host.
 fn carried(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&String, &String)> {
-    map.into_iter()
-        .flatten()
-        .filter(|(key, _)| !is_reserved(key))
+    map.into_iter().flatten().filter(|(key, _)| !is_reserved(key))
 }
 
 /// What of the tenant's spec goes down: a list of what may, everything else is left out or refused.
@@ -312,14 +287,8 @@ fn desired_spec(
         ));
     }
     check_volume_name(facts, claim, policy)?;
-    let size = spec
-        .resources
-        .as_ref()
-        .and_then(|r| r.requests.as_ref()?.get("storage"));
-    let attributes = spec
-        .volume_attributes_class_name
-        .as_deref()
-        .filter(|name| !name.is_empty());
+    let size = spec.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
+    let attributes = spec.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty());
     let attributes = match attributes {
         None => None,
         Some(name) => match policy.tenant.attributes_classes.on_host(Some(name)) {
@@ -352,10 +321,7 @@ fn host_class(
     claim: &PersistentVolumeClaim,
     policy: &Policy,
 ) -> Result<Result<Option<String>, Desired>, Reason> {
-    let spec = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.storage_class_name.as_deref());
+    let spec = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let named = annotation(&claim.metadata, BETA_STORAGE_CLASS).or(spec);
     let rules = &policy.tenant.classes;
     let in_tenant = named.and_then(|name| facts.live_tenant_class(name));
@@ -424,11 +390,7 @@ fn data_source(
         ))
     };
     if let Some(reference) = &spec.data_source_ref {
-        if reference
-            .namespace
-            .as_deref()
-            .is_some_and(|namespace| !namespace.is_empty())
-        {
+        if reference.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty()) {
             return refused("an object of another namespace");
         }
         if !is_claim(reference.api_group.as_deref(), &reference.kind) {
@@ -440,10 +402,7 @@ fn data_source(
     {
         return refused(&format!("a {}", source.kind));
     }
-    let name = spec
-        .data_source_ref
-        .as_ref()
-        .map(|reference| reference.name.clone());
+    let name = spec.data_source_ref.as_ref().map(|reference| reference.name.clone());
     let name = name.or_else(|| spec.data_source.as_ref().map(|source| source.name.clone()));
     Ok(name.map(|name| TypedLocalObjectReference {
         api_group: None,
@@ -453,21 +412,9 @@ fn data_source(
 }
 
 fn tenant_claim_ref(facts: &ClaimFacts) -> ObjectRef {
-    ObjectRef::namespaced(
-        Side::Tenant,
-        Kind::Claim,
-        &facts.key.namespace,
-        &facts.key.claim,
-    )
+    ObjectRef::namespaced(Side::Tenant, Kind::Claim, &facts.key.namespace, &facts.key.claim)
 }
 
 fn write(object: ObjectRef, action: Action, why: &'static str) -> Decision {
-    Decision::write(
-        STEP,
-        Write {
-            object,
-            action,
-            why,
-        },
-    )
+    Decision::write(STEP, Write { object, action, why })
 }

@@ -25,11 +25,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 /// A claim's phase; `Pending` where it has none yet.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
-    claim
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        .unwrap_or("Pending")
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
 }
 
 /// The name of the volume that a claim is bound to, or wants; `None` if it names none.
@@ -40,8 +36,5 @@ pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
 
 /// A volume's phase, if it has one.
 pub fn volume_phase(volume: &PersistentVolume) -> Option<&str> {
-    volume
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
+    volume.status.as_ref().and_then(|status| status.phase.as_deref())
 }

@@ -30,19 +30,12 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, now: Timestamp) -> Decision {
         return Decision::ignored(Step::Status);
     }
     let decision = progress(facts, claim, policy);
-    if decision.writes.is_empty() {
-        tell::decide(facts, claim, decision, now)
-    } else {
-        decision
-    }
+    if decision.writes.is_empty() { tell::decide(facts, claim, decision, now) } else { decision }
 }
 
 fn progress(facts: &ClaimFacts, claim: &PersistentVolumeClaim, policy: &Policy) -> Decision {
     let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let Some(host) = facts
-        .live_host_claim()
-        .filter(|host| is_made_for(host, uid, policy))
-    else {
+    let Some(host) = facts.live_host_claim().filter(|host| is_made_for(host, uid, policy)) else {
         return Decision::ignored(Step::Status);
     };
     match claim_phase(host) {
@@ -59,15 +52,9 @@ fn bound(
     policy: &Policy,
 ) -> Decision {
     let Some(name) = volume_name(host) else {
-        return Decision::waiting(
-            Step::Status,
-            "WaitingForVolume",
-            "waits for the volume's name",
-        );
+        return Decision::waiting(Step::Status, "WaitingForVolume", "waits for the volume's name");
     };
-    let volume = facts
-        .live_tenant_volume(name)
-        .filter(|v| points_at(v, claim, policy));
+    let volume = facts.live_tenant_volume(name).filter(|v| points_at(v, claim, policy));
     let Some(volume) = volume else {
         return Decision::waiting(
             Step::Release,
@@ -78,27 +65,17 @@ fn bound(
     let delay = policy.names.delay();
     if let Some(value) = annotation(&host.metadata, &delay) {
         let path = ["metadata", "annotations", delay.as_str()];
-        let release = PatchBuilder::new(&host.metadata)
-            .remove(&path, json!(value))
-            .build();
+        let release = PatchBuilder::new(&host.metadata).remove(&path, json!(value)).build();
         let namespace = host.metadata.namespace.clone().unwrap_or_default();
         let object = ObjectRef::namespaced(Side::Host, Kind::Claim, namespace, &facts.key.claim);
-        return write_if(
-            Step::Release,
-            object,
-            release.map(Action::Patch),
-            "status released",
-        );
+        return write_if(Step::Release, object, release.map(Action::Patch), "status released");
     }
     link(claim, host, volume, name, policy)
 }
 
 /// Whether a volume in the tenant is ours and points at this very claim.
 fn points_at(volume: &PersistentVolume, claim: &PersistentVolumeClaim, policy: &Policy) -> bool {
-    let reference = volume
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.claim_ref.as_ref());
+    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     is_carried_up(volume, policy)
         && reference.is_some_and(|reference| claim_ref::names_claim(reference, claim))
 }
@@ -153,12 +130,8 @@ fn status_patch(
 ) -> Option<json_patch::Patch> {
     let present = claim.status.clone().unwrap_or_default();
     let wanted = host.status.clone().unwrap_or_default();
-    let capacity = wanted
-        .capacity
-        .or_else(|| volume.spec.as_ref()?.capacity.clone());
-    let modes = wanted
-        .access_modes
-        .or_else(|| volume.spec.as_ref()?.access_modes.clone());
+    let capacity = wanted.capacity.or_else(|| volume.spec.as_ref()?.capacity.clone());
+    let modes = wanted.access_modes.or_else(|| volume.spec.as_ref()?.access_modes.clone());
     let mut patch = PatchBuilder::new(&claim.metadata).test(&["spec", "volumeName"], json!(name));
     if claim.status.is_none() {
         patch = patch.set(&["status"], json!({}));
@@ -185,10 +158,7 @@ fn other_phase(claim: &PersistentVolumeClaim, phase: &str, policy: &Policy) -> D
         ),
         _ => Decision::refused(
             Step::Status,
-            Reason::new(
-                "VolumeLost",
-                "the host has lost the volume that the claim was bound to",
-            ),
+            Reason::new("VolumeLost", "the host has lost the volume that the claim was bound to"),
         ),
     };
     // A binder in the tenant would put its own phase back: only one of them can write it.
@@ -200,12 +170,7 @@ fn other_phase(claim: &PersistentVolumeClaim, phase: &str, policy: &Policy) -> D
         patch = patch.set(&["status"], json!({}));
     }
     let patch = patch.set(&["status", "phase"], json!(phase)).build();
-    write_if(
-        Step::Status,
-        claim_object(claim),
-        patch.map(Action::PatchStatus),
-        "host's phase",
-    )
+    write_if(Step::Status, claim_object(claim), patch.map(Action::PatchStatus), "host's phase")
 }
 
 fn claim_object(claim: &PersistentVolumeClaim) -> ObjectRef {
@@ -220,14 +185,7 @@ fn claim_object(claim: &PersistentVolumeClaim) -> ObjectRef {
 
 fn write_if(step: Step, object: ObjectRef, action: Option<Action>, why: &'static str) -> Decision {
     match action {
-        Some(action) => Decision::write(
-            step,
-            Write {
-                object,
-                action,
-                why,
-            },
-        ),
+        Some(action) => Decision::write(step, Write { object, action, why }),
         None => Decision::done(step),
     }
 }

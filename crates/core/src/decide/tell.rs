@@ -43,9 +43,7 @@ pub(super) fn decide(
         .metadata
         .creation_timestamp
         .as_ref()
-        .map_or(SignedDuration::ZERO, |Time(created)| {
-            now.duration_since(*created)
-        });
+        .map_or(SignedDuration::ZERO, |Time(created)| now.duration_since(*created));
     let problem = match problem {
         None if claim_phase(claim) != "Bound" && carried(facts, &decision) => {
             if waited < PATIENCE {
@@ -72,13 +70,8 @@ fn carried(facts: &ClaimFacts, decision: &Decision) -> bool {
 
 /// The steps published for this very claim, in the order of its way.
 fn steps_of(facts: &ClaimFacts) -> impl Iterator<Item = &StepRecord> {
-    let uid = facts
-        .live_tenant_claim()
-        .and_then(|claim| claim.metadata.uid.as_deref());
-    facts
-        .steps
-        .iter()
-        .filter(move |record| Some(record.claim_uid.as_str()) == uid)
+    let uid = facts.live_tenant_claim().and_then(|claim| claim.metadata.uid.as_deref());
+    facts.steps.iter().filter(move |record| Some(record.claim_uid.as_str()) == uid)
 }
 
 /// What some service refuses or holds, the earliest step first.
@@ -99,11 +92,7 @@ fn own(decision: &Decision) -> Option<Problem> {
     let Verdict::Refused(reason, _) = &decision.verdict else {
         return None;
     };
-    Some(Problem {
-        code: reason.code.to_owned(),
-        message: reason.message.clone(),
-        warn: true,
-    })
+    Some(Problem { code: reason.code.to_owned(), message: reason.message.clone(), warn: true })
 }
 
 /// What a claim waits for: the latest step on its way that waits, else what is seen from here.
@@ -114,16 +103,9 @@ fn waiting(facts: &ClaimFacts, decision: &Decision) -> Problem {
     let (code, message) = match (&decision.verdict, record) {
         (_, Some(record)) => (record.code.clone(), record.message.clone()),
         (Verdict::Waiting(reason, _), None) => (reason.code.to_owned(), reason.message.clone()),
-        _ => (
-            "Waiting".to_owned(),
-            "waits to be carried to the host".to_owned(),
-        ),
+        _ => ("Waiting".to_owned(), "waits to be carried to the host".to_owned()),
     };
-    Problem {
-        code,
-        message,
-        warn: false,
-    }
+    Problem { code, message, warn: false }
 }
 
 fn complain(claim: &PersistentVolumeClaim, problem: &Problem, now: Timestamp) -> Vec<Write> {
@@ -140,9 +122,7 @@ fn all_clear(claim: &PersistentVolumeClaim, now: Timestamp) -> Vec<Write> {
     match find_condition(claim) {
         Some((_, condition)) if condition.status != "True" && claim_phase(claim) == "Bound" => {
             let message = "the claim is bound to its volume";
-            set_condition(claim, "True", "Bound", message, now)
-                .into_iter()
-                .collect()
+            set_condition(claim, "True", "Bound", message, now).into_iter().collect()
         }
         _ => Vec::new(),
     }
@@ -152,10 +132,7 @@ fn find_condition(
     claim: &PersistentVolumeClaim,
 ) -> Option<(usize, &PersistentVolumeClaimCondition)> {
     let conditions = claim.status.as_ref()?.conditions.as_deref()?;
-    conditions
-        .iter()
-        .enumerate()
-        .find(|(_, condition)| condition.type_ == STORAGE_CONDITION)
+    conditions.iter().enumerate().find(|(_, condition)| condition.type_ == STORAGE_CONDITION)
 }
 
 /// Writes our condition among those of others; `None` if it says this already.
@@ -175,10 +152,7 @@ fn set_condition(
         last_probe_time: None,
     };
     let builder = PatchBuilder::new(&claim.metadata);
-    let listed = claim
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
+    let listed = claim.status.as_ref().and_then(|status| status.conditions.as_ref());
     let patch = match (find_condition(claim), listed) {
         (Some((_, found)), _)
             if found.status == condition.status
@@ -189,31 +163,20 @@ fn set_condition(
         }
         (Some((index, found)), _) => {
             if found.status == condition.status {
-                condition
-                    .last_transition_time
-                    .clone_from(&found.last_transition_time);
+                condition.last_transition_time.clone_from(&found.last_transition_time);
             }
             let index = index.to_string();
             builder
-                .test(
-                    &["status", "conditions", &index, "type"],
-                    json!(STORAGE_CONDITION),
-                )
+                .test(&["status", "conditions", &index, "type"], json!(STORAGE_CONDITION))
                 .replace(&["status", "conditions", &index], json!(condition))
         }
         (None, Some(list)) if !list.is_empty() => {
             builder.set(&["status", "conditions", "-"], json!(condition))
         }
-        (None, _) => builder
-            .test_version()
-            .set(&["status", "conditions"], json!([condition])),
+        (None, _) => builder.test_version().set(&["status", "conditions"], json!([condition])),
     };
     let action = Action::PatchStatus(patch.build()?);
-    Some(Write {
-        object: object(claim, Kind::Claim, &name_of(claim)),
-        action,
-        why: "condition",
-    })
+    Some(Write { object: object(claim, Kind::Claim, &name_of(claim)), action, why: "condition" })
 }
 
 /// An Event that says the same of the same claim has the same name, so it is made only once.
@@ -221,10 +184,7 @@ fn event(claim: &PersistentVolumeClaim, problem: &Problem, now: Timestamp) -> Wr
     let meta = &claim.metadata;
     let uid = meta.uid.clone().unwrap_or_default();
     let hash = Sha224::digest(format!("{uid}\n{}\n{}", problem.code, problem.message));
-    let hash = hash
-        .iter()
-        .take(8)
-        .fold(0_u64, |hash, byte| (hash << 8) | u64::from(*byte));
+    let hash = hash.iter().take(8).fold(0_u64, |hash, byte| (hash << 8) | u64::from(*byte));
     let claim_name = name_of(claim);
     let head: String = claim_name.chars().take(200).collect();
     let name = format!("{}.{hash:016x}", head.trim_end_matches(['.', '-']));

@@ -42,33 +42,20 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
 /// Marks a claim that somebody else carried down, before it is bound for the first time.
 fn hold_back(facts: &ClaimFacts, host: &PersistentVolumeClaim, policy: &Policy) -> Decision {
     let never_bound = volume_name(host).is_none()
-        && facts
-            .live_tenant_claim()
-            .is_none_or(|claim| volume_name(claim).is_none());
+        && facts.live_tenant_claim().is_none_or(|claim| volume_name(claim).is_none());
     let unrecorded = claim_owner(host, policy) == ClaimOwner::Unrecorded;
     let delay = policy.names.delay();
     if unrecorded && never_bound && annotation(&host.metadata, &delay).is_none() {
-        let patch = PatchBuilder::new(&host.metadata)
-            .test_version()
-            .annotation(&delay, DELAYED)
-            .build();
+        let patch =
+            PatchBuilder::new(&host.metadata).test_version().annotation(&delay, DELAYED).build();
         if let Some(patch) = patch {
             let object = host_claim_ref(host, &facts.key.claim);
-            let write = Write {
-                object,
-                action: Action::Patch(patch),
-                why: "status held back",
-            };
+            let write = Write { object, action: Action::Patch(patch), why: "status held back" };
             return Decision::write(Step::Bind, write);
         }
     }
-    let class = host
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.storage_class_name.as_deref());
-    let of_class = class
-        .map(|class| format!(" of storage class {class:?}"))
-        .unwrap_or_default();
+    let class = host.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let of_class = class.map(|class| format!(" of storage class {class:?}")).unwrap_or_default();
     Decision::waiting(
         Step::Bind,
         "WaitingForHost",
@@ -82,16 +69,10 @@ fn transform(facts: &ClaimFacts, host: &PersistentVolumeClaim, policy: &Policy) 
     let volume = volume_name(host).and_then(|name| facts.live_host_volume(name));
     let claim_ref = volume.and_then(|volume| volume.spec.as_ref()?.claim_ref.as_ref());
     let (Some(volume), Some(claim_ref)) = (volume, claim_ref) else {
-        return waiting(
-            "WaitingForVolume",
-            "waits to see the volume that the host bound",
-        );
+        return waiting("WaitingForVolume", "waits to see the volume that the host bound");
     };
     if claim_ref.uid != host.metadata.uid {
-        return waiting(
-            "WaitingForVolume",
-            "waits for the host volume to name the claim",
-        );
+        return waiting("WaitingForVolume", "waits for the host volume to name the claim");
     }
     let Some(claim) = facts.live_tenant_claim() else {
         return waiting("WaitingForClaim", "waits to see the tenant's claim");
@@ -99,10 +80,7 @@ fn transform(facts: &ClaimFacts, host: &PersistentVolumeClaim, policy: &Policy) 
     if let ClaimOwner::Uid(uid) = claim_owner(host, policy)
         && Some(uid) != claim.metadata.uid.as_deref()
     {
-        return waiting(
-            "OlderClaim",
-            "the host claim belongs to an earlier claim of this name",
-        );
+        return waiting("OlderClaim", "the host claim belongs to an earlier claim of this name");
     }
     if volume_locator(volume, policy) == VolumeLocator::Foreign {
         return Decision::refused(
@@ -118,11 +96,7 @@ fn transform(facts: &ClaimFacts, host: &PersistentVolumeClaim, policy: &Policy) 
         Some(patch) => {
             let name = volume.metadata.name.clone().unwrap_or_default();
             let object = ObjectRef::cluster(Side::Host, Kind::Volume, name);
-            let write = Write {
-                object,
-                action: Action::Patch(patch),
-                why: "marks of the volume",
-            };
+            let write = Write { object, action: Action::Patch(patch), why: "marks of the volume" };
             Decision::write(STEP, write)
         }
     }

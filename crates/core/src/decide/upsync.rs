@@ -24,11 +24,8 @@ const STEP: Step = Step::Upsync;
 /// A volume in the tenant that is in the way may go without any fact of the claim.
 const COLLISION_RECHECK: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 /// Annotations of a host's controllers, which mean nothing in the tenant, or worse.
-const HOST_ONLY: [&str; 3] = [
-    "pv.kubernetes.io/",
-    "volume.kubernetes.io/",
-    "kubectl.kubernetes.io/",
-];
+const HOST_ONLY: [&str; 3] =
+    ["pv.kubernetes.io/", "volume.kubernetes.io/", "kubectl.kubernetes.io/"];
 
 /// Decides what the upsyncer does about a claim's volumes.
 pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision {
@@ -40,14 +37,8 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
     if policy.tenant.paused {
         return Decision::ignored(STEP);
     }
-    let volumes = facts
-        .host_volumes
-        .values()
-        .filter_map(|fact| fact.live())
-        .filter(marked);
-    let decisions: Vec<_> = volumes
-        .map(|volume| carry_up(facts, volume, policy))
-        .collect();
+    let volumes = facts.host_volumes.values().filter_map(|fact| fact.live()).filter(marked);
+    let decisions: Vec<_> = volumes.map(|volume| carry_up(facts, volume, policy)).collect();
     let open =
         |decision: &&Decision| !decision.writes.is_empty() || decision.verdict != Verdict::Done;
     let next = decisions.iter().find(open).or(decisions.first());
@@ -65,14 +56,7 @@ fn carry_up(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> Dec
     let name = host.metadata.name.clone().unwrap_or_default();
     let write = |action, why| {
         let object = ObjectRef::cluster(Side::Tenant, Kind::Volume, &name);
-        Decision::write(
-            STEP,
-            Write {
-                object,
-                action,
-                why,
-            },
-        )
+        Decision::write(STEP, Write { object, action, why })
     };
     let Some(present) = facts.live_tenant_volume(&name) else {
         return write(Action::Create(json!(copy)), "volume carried up");
@@ -115,23 +99,13 @@ fn copy_of(
         .ok_or_else(|| refused("the host volume is marked but has no upsyncdiff".to_owned()))?;
     let reference = claim_ref::parse_diff(diff).map_err(|error| refused(error.to_string()))?;
     if !claim_ref::names_claim(&reference, claim) {
-        return Err(refused(
-            "the upsyncdiff of the volume names another claim".to_owned(),
-        ));
+        return Err(refused("the upsyncdiff of the volume names another claim".to_owned()));
     }
-    let mut copy = PersistentVolume {
-        spec: host.spec.clone(),
-        ..PersistentVolume::default()
-    };
+    let mut copy = PersistentVolume { spec: host.spec.clone(), ..PersistentVolume::default() };
     claim_ref::apply_diff(&mut copy, diff).map_err(|error| refused(error.to_string()))?;
     if let Some(spec) = &mut copy.spec {
-        let class = claim
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.storage_class_name.clone());
-        let mapped = class
-            .as_ref()
-            .and_then(|class| policy.tenant.classes.mapped.get(class));
+        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+        let mapped = class.as_ref().and_then(|class| policy.tenant.classes.mapped.get(class));
         if mapped.is_some() && mapped == spec.storage_class_name.as_ref() {
             spec.storage_class_name = class;
         }
@@ -140,29 +114,18 @@ fn copy_of(
     meta.name.clone_from(&host.metadata.name);
     meta.finalizers = Some(vec![names.finalizer()]);
     let labels = host.metadata.labels.clone().unwrap_or_default();
-    meta.labels = Some(
-        labels
-            .into_iter()
-            .filter(|(key, _)| *key != names.cluster())
-            .collect(),
-    );
+    meta.labels = Some(labels.into_iter().filter(|(key, _)| *key != names.cluster()).collect());
     let annotations = host.metadata.annotations.clone().unwrap_or_default();
     let goes_up = |key: &str| {
         key != names.locator()
             && key != names.diff()
             && !HOST_ONLY.iter().any(|prefix| key.starts_with(prefix))
     };
-    let annotations = meta.annotations.insert(
-        annotations
-            .into_iter()
-            .filter(|(key, _)| goes_up(key))
-            .collect(),
-    );
+    let annotations =
+        meta.annotations.insert(annotations.into_iter().filter(|(key, _)| goes_up(key)).collect());
     annotations.insert(PROVISIONED_BY.to_owned(), PROVISIONER.to_owned());
-    annotations.insert(
-        names.carried_rv(),
-        host.metadata.resource_version.clone().unwrap_or_default(),
-    );
+    annotations
+        .insert(names.carried_rv(), host.metadata.resource_version.clone().unwrap_or_default());
     Ok(copy)
 }
 
@@ -191,10 +154,7 @@ fn repair(present: &PersistentVolume, copy: &PersistentVolume) -> Option<json_pa
             patch = patch.set(&["spec", field], value.clone());
         }
     }
-    for (field, value) in present
-        .iter()
-        .filter(|(field, _)| !wanted.contains_key(*field))
-    {
+    for (field, value) in present.iter().filter(|(field, _)| !wanted.contains_key(*field)) {
         patch = patch.remove(&["spec", field], value.clone());
     }
     patch.build()
@@ -203,9 +163,7 @@ fn repair(present: &PersistentVolume, copy: &PersistentVolume) -> Option<json_pa
 /// Whether a claimRef names the same claim; its resourceVersion is the binder's to change.
 fn same_claim(present: Option<&Value>, wanted: &Value) -> bool {
     present.is_some_and(|present| {
-        ["namespace", "name", "uid"]
-            .iter()
-            .all(|field| present.get(field) == wanted.get(field))
+        ["namespace", "name", "uid"].iter().all(|field| present.get(field) == wanted.get(field))
     })
 }
 

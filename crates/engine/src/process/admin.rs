@@ -28,9 +28,8 @@ pub struct AdminError {
 
 /// An admin server that listens, but does not answer yet.
 #[derive(Debug)]
-pub struct Admin {
+pub(super) struct Admin {
     listener: TcpListener,
-    address: SocketAddr,
     router: Router,
 }
 
@@ -43,7 +42,7 @@ struct Shown {
 
 impl Admin {
     /// Listens on the address. The actual one is logged, in the field `admin_address`.
-    pub async fn bind(
+    pub(super) async fn bind(
         address: SocketAddr,
         readiness: Readiness,
         registry: SharedRegistry,
@@ -58,16 +57,11 @@ impl Admin {
             .route("/ready", get(ready))
             .route("/metrics", get(metrics))
             .with_state(Shown { readiness, registry, shutdown });
-        Ok(Self { listener, address, router })
-    }
-
-    /// The address that it listens on.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+        Ok(Self { listener, router })
     }
 
     /// Answers until dropped, also while the process shuts down.
-    pub async fn serve(self) -> io::Result<()> {
+    pub(super) async fn serve(self) -> io::Result<()> {
         axum::serve(self.listener, self.router).await
     }
 }
@@ -120,7 +114,7 @@ mod tests {
         let (tenants, consumer) = (readiness.gate("tenants"), readiness.gate("consumer"));
         let (any, shutdown) = (([127, 0, 0, 1], 0).into(), Shutdown::new());
         let admin = Admin::bind(any, readiness, registry, shutdown.clone()).await.unwrap();
-        let address = admin.address();
+        let address = admin.listener.local_addr().unwrap();
         let mut server = JoinSet::new();
         server.spawn(admin.serve());
 

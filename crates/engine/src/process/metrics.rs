@@ -251,15 +251,8 @@ impl Metrics {
 
 impl Families {
     fn register(&self, registry: &mut Registry) {
-        let Self {
-            evaluations,
-            evaluation_seconds,
-            writes,
-            messages,
-            queue_claims,
-            dead,
-            sweeps,
-        } = self.clone();
+        let Self { evaluations, evaluation_seconds, writes, messages, queue_claims, dead, sweeps } =
+            self.clone();
         registry.register("evaluations", "Decisions about claims", evaluations);
         let help = "Time of a decision with its writes";
         registry.register_with_unit("evaluation", help, Unit::Seconds, evaluation_seconds);

@@ -77,9 +77,10 @@ impl Program {
             None => Metrics::register(&registry, service),
         };
         self.metrics.get_or_insert_with(|| metrics.clone());
-        let readiness = match service == self.name {
-            true => self.readiness.clone(),
-            false => self.readiness.with_prefix(format!("{service}: ")),
+        let readiness = if service == self.name {
+            self.readiness.clone()
+        } else {
+            self.readiness.with_prefix(format!("{service}: "))
         };
         let started = readiness.gate("start");
         let (tasks, shutdown) = (self.tasks().clone(), self.shutdown().clone());
@@ -170,8 +171,8 @@ pub struct Service {
     pub name: &'static str,
     /// What it does, in one sentence.
     pub about: &'static str,
-    /// The port of its admin address by default.
-    pub admin_port: u16,
+    /// Its admin address by default: `127.0.0.1` with a port that no other service has.
+    pub admin_address: &'static str,
 }
 
 #[derive(Debug, Parser)]
@@ -186,7 +187,6 @@ struct Cli<A: clap::Args> {
 impl Service {
     /// The command line of the service.
     fn command<A: Validate>(&self) -> clap::Command {
-        let address = format!("127.0.0.1:{}", self.admin_port);
         Cli::<A>::command()
             .name(self.name)
             .bin_name(format!("carrick-{}", self.name))
@@ -196,7 +196,7 @@ impl Service {
                  Exit codes: 0 after a clean shutdown, 1 after a failure, 2 for wrong settings, \
                  130 after a second signal.",
             )
-            .mut_arg("admin_address", |arg| arg.default_value(address))
+            .mut_arg("admin_address", |arg| arg.default_value(self.admin_address))
     }
 
     /// The checked settings; an error is what to print and how to exit.
@@ -229,7 +229,8 @@ pub fn wrong_settings(command: &mut clap::Command, problems: &[String]) -> clap:
 ///
 /// ```no_run
 /// # use carrick_engine::{Context, Service, service_main};
-/// # const SERVICE: Service = Service { name: "upsyncer", about: "", admin_port: 9464 };
+/// # const SERVICE: Service =
+/// #     Service { name: "upsyncer", about: "Carries up", admin_address: "127.0.0.1:9464" };
 /// # async fn run(context: Context) -> anyhow::Result<()> { Ok(()) }
 /// fn main() -> std::process::ExitCode {
 ///     service_main(SERVICE, run)

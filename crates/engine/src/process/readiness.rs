@@ -21,8 +21,7 @@ impl Readiness {
 
     /// Registers a gate, closed at first. A gate of the same name is the same gate, closed again.
     pub fn gate(&self, name: &str) -> Gate {
-        let gate =
-            Gate { name: format!("{}{name}", self.prefix), gates: Arc::clone(&self.gates) };
+        let gate = Gate { name: format!("{}{name}", self.prefix), gates: Arc::clone(&self.gates) };
         gate.close();
         gate
     }

@@ -26,36 +26,20 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Args {
-        tenants,
-        nats_cluster,
-        tenants_bind,
-    } = Args::parse();
+    let Args { tenants, nats_cluster, tenants_bind } = Args::parse();
     let testbed = Testbed::start("by-hand").await?;
     writeln!(io::stdout(), "folder {}", testbed.folder().display())?;
     writeln!(io::stdout(), "logs {}", testbed.log_folder().display())?;
 
     let host = std::iter::once(ControlPlaneOptions::new("host"));
-    let tenants = (1..=tenants).map(|n| ControlPlaneOptions {
-        name: format!("tenant-{n}"),
-        volume_binder: tenants_bind,
-    });
-    let planes = try_join_all(
-        host.chain(tenants)
-            .map(|plane| testbed.control_plane(plane)),
-    );
-    let nats = NatsOptions {
-        cluster_of_three: nats_cluster,
-        ..NatsOptions::default()
-    };
+    let tenants = (1..=tenants)
+        .map(|n| ControlPlaneOptions { name: format!("tenant-{n}"), volume_binder: tenants_bind });
+    let planes = try_join_all(host.chain(tenants).map(|plane| testbed.control_plane(plane)));
+    let nats = NatsOptions { cluster_of_three: nats_cluster, ..NatsOptions::default() };
     let (planes, nats) = tokio::try_join!(planes, testbed.nats(nats))?;
     for plane in &planes {
         let (name, url) = (plane.name(), plane.url());
-        writeln!(
-            io::stdout(),
-            "{name} {url} {}",
-            plane.kubeconfig_path().display()
-        )?;
+        writeln!(io::stdout(), "{name} {url} {}", plane.kubeconfig_path().display())?;
     }
     writeln!(io::stdout(), "nats {}", nats.url())?;
     writeln!(io::stdout(), "ready")?;

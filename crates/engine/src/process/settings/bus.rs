@@ -121,8 +121,7 @@ impl Validate for BusArgs {
         let auth = self.auth(&mut problems);
         let tls = self.tls(&mut problems);
         let streams = self.streams(&mut problems);
-        problems
-            .finish(|| Some(BusSettings { urls, auth: auth?, tls: tls?, streams: streams? }))
+        problems.finish(|| Some(BusSettings { urls, auth: auth?, tls: tls?, streams: streams? }))
     }
 }
 
@@ -149,9 +148,9 @@ impl BusArgs {
         let password = given(self.nats_password_file.as_deref());
         match (credentials, nkey, user, password) {
             (None, None, None, None) => Some(BusAuth::None),
-            (Some(file), None, None, None) => problems
-                .parse("nats-credentials", file, readable_file)
-                .map(BusAuth::Credentials),
+            (Some(file), None, None, None) => {
+                problems.parse("nats-credentials", file, readable_file).map(BusAuth::Credentials)
+            }
             (None, Some(file), None, None) => {
                 problems.parse("nats-nkey", file, readable_file).map(BusAuth::Nkey)
             }
@@ -204,12 +203,11 @@ impl BusArgs {
         let replicas = problems.parse("stream-replicas", &self.stream_replicas, number(1, 5));
         let step_retention = problems.parse("step-retention", &self.step_retention, duration);
         let step_bytes = problems.parse("step-bytes", &self.step_bytes, bytes);
-        let ttl = problems.parse("tombstone-ttl", &self.tombstone_ttl, |text| {
-            match duration(text)? {
+        let ttl =
+            problems.parse("tombstone-ttl", &self.tombstone_ttl, |text| match duration(text)? {
                 ttl if ttl >= Duration::from_secs(1) => Ok(ttl),
                 _ => Err("use a duration of at least 1s, as 24h".to_owned()),
-            }
-        });
+            });
         Some(StreamSettings {
             replicas: replicas?,
             step_retention: step_retention?,
@@ -228,9 +226,10 @@ fn server_url(text: &str) -> Result<(), &'static str> {
     let uri: Uri = text.parse().map_err(|_| ALLOWED)?;
     let authority = uri.authority().ok_or(ALLOWED)?;
     let scheme = matches!(uri.scheme_str(), Some("nats" | "tls"));
-    let port = authority.port_u16().is_some_and(|port| port > 0)
-        || authority.as_str() == authority.host();
-    let rest = uri.path_and_query().is_none_or(|rest| rest.as_str() == "/" || rest.as_str().is_empty());
+    let port =
+        authority.port_u16().is_some_and(|port| port > 0) || authority.as_str() == authority.host();
+    let rest =
+        uri.path_and_query().is_none_or(|rest| rest.as_str() == "/" || rest.as_str().is_empty());
     (scheme && port && rest && !authority.host().is_empty()).then_some(()).ok_or(ALLOWED)
 }
 

@@ -52,8 +52,7 @@ impl Validate for HostArgs {
             problems.parse_optional("kubeconfig", kubeconfig.as_deref(), readable_file);
         let context = given(context.as_deref()).map(str::to_owned);
         let namespace = problems.parse("system-namespace", system_namespace, dns_label);
-        problems
-            .finish(|| Some(HostSettings { kubeconfig, context, system_namespace: namespace? }))
+        problems.finish(|| Some(HostSettings { kubeconfig, context, system_namespace: namespace? }))
     }
 }
 

@@ -4,6 +4,10 @@
 //! Clap stops at the first value that it cannot parse, so the groups keep values as text and
 //! [`Validate`] reports every wrong one at once. What comes out is plain data; nothing here
 //! connects to anything.
+#![allow(
+    clippy::doc_markdown,
+    reason = "the comments on arguments are help texts, which are shown as they stand"
+)]
 
 mod bus;
 mod cluster;
@@ -15,9 +19,7 @@ pub use cluster::{HostArgs, HostSettings, TargetArgs, TargetSettings};
 pub use problems::{
     Problems, address, bytes, dns_label, duration, number, readable_file, variable,
 };
-pub use process::{
-    LogFormat, LogSettings, LoopArgs, LoopSettings, ProcessArgs, ProcessSettings,
-};
+pub use process::{LogFormat, LogSettings, LoopArgs, LoopSettings, ProcessArgs, ProcessSettings};
 
 /// A group of settings as given, that can be checked as a whole.
 pub trait Validate: clap::Args {

@@ -124,9 +124,9 @@ mod tests {
         for (text, expected) in [
             ("10s", Some(Duration::from_secs(10))),
             ("500ms", Some(Duration::from_millis(500))),
-            ("2m", Some(Duration::from_secs(120))),
-            ("24h", Some(Duration::from_secs(86_400))),
-            ("1h30m", Some(Duration::from_secs(5400))),
+            ("2m", Some(Duration::from_mins(2))),
+            ("24h", Some(Duration::from_hours(24))),
+            ("1h30m", Some(Duration::from_mins(90))),
             ("0s", None),
             ("10", None),
             ("-1s", None),

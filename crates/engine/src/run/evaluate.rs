@@ -1,0 +1,353 @@
+//! One look at a claim: read all facts, decide, write, decide again with what was written.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use carrick_bus::{Bus, Poison};
+use carrick_core::{
+    ClaimFacts, ClaimKey, Decision, Outcome, Policy, Reason, Scope, Side, Step, TenantFacts,
+    Verdict, Write, write::ObjectRef,
+};
+use carrick_k8s::{Class, Client, Pool, TenantHandle, Written};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::{
+    journal::{self, Journal},
+    overlay::Overlay,
+    publish,
+    role::Role,
+};
+use crate::process::{Metrics, WriteResult};
+
+/// Looks in a row that may end in writes; more means that the writes don't do what they should.
+const ROUNDS: usize = 16;
+/// What an API server refuses, it may allow later: a quota grows, a webhook changes its mind.
+const REFUSED_RECHECK: SignedDuration = SignedDuration::from_secs(60);
+
+/// What a look needs.
+#[derive(Debug)]
+pub(super) struct Evaluator {
+    pub(super) role: Role,
+    pub(super) bus: Bus,
+    pub(super) host: Client,
+    pub(super) pool: Arc<Pool>,
+    pub(super) metrics: Metrics,
+    pub(super) overlay: Mutex<Overlay>,
+    pub(super) journal: Mutex<Journal>,
+}
+
+/// How a look ended.
+#[derive(Debug)]
+pub(super) enum Looked {
+    /// Done for now; to be looked at again after this time, if any.
+    Settled(Option<Duration>),
+    /// These claims are to be looked at instead.
+    Spread(Vec<ClaimKey>),
+}
+
+/// Why a look failed and is to be made again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookError {
+    #[error(transparent)]
+    Bus(#[from] carrick_bus::Error),
+    #[error(transparent)]
+    Kubernetes(#[from] carrick_k8s::Error),
+    #[error("{0} is gone, read it again")]
+    Gone(ObjectRef),
+    #[error("the same write is decided again and again: {0}")]
+    NoEffect(ObjectRef),
+    #[error("tenant {0} has no usable credentials at the moment")]
+    NoClient(String),
+}
+
+impl LookError {
+    /// Whether somebody else was faster, which is no fault.
+    pub(super) fn is_race(&self) -> bool {
+        match self {
+            Self::Kubernetes(error) => error.class() == Class::Conflict,
+            Self::Gone(_) => true,
+            Self::Bus(_) | Self::NoEffect(_) | Self::NoClient(_) => false,
+        }
+    }
+}
+
+/// The facts of a claim or of a tenant, with what writes returned.
+trait Known {
+    fn take_in(&mut self, object: &ObjectRef, value: &Value);
+}
+
+impl Known for ClaimFacts {
+    fn take_in(&mut self, object: &ObjectRef, value: &Value) {
+        if let Some(facet) = object.facet()
+            && let Err(error) = self.insert(&facet, false, value.clone())
+        {
+            tracing::warn!(%error, %object, "A written object is not readable");
+        }
+    }
+}
+
+impl Known for TenantFacts {
+    fn take_in(&mut self, object: &ObjectRef, value: &Value) {
+        if let Some(facet) = object.facet()
+            && let Err(error) = self.insert(&facet, false, value.clone())
+        {
+            tracing::warn!(%error, %object, "A written object is not readable");
+        }
+    }
+}
+
+impl Evaluator {
+    /// Looks at a claim, or at what a fact about a namespace or tenant is about.
+    pub(super) async fn look(&self, scope: &Scope, not_before: u64) -> Result<Looked, LookError> {
+        let Some(tenant) = self.pool.get(scope.tenant()).filter(|tenant| tenant.accepted) else {
+            return Ok(Looked::Settled(None));
+        };
+        match scope {
+            Scope::Claim(key) => self.look_at_claim(key, &tenant, not_before).await,
+            Scope::Namespace { .. } => Ok(Looked::Spread(self.bus.claims_in(Some(scope)).await?)),
+            Scope::Tenant { tenant: name } => {
+                if let Some(decide) = self.role.tenant {
+                    self.look_at_tenant(name, &tenant, decide, not_before).await?;
+                }
+                Ok(Looked::Spread(self.bus.claims_in(Some(scope)).await?))
+            }
+        }
+    }
+
+    async fn look_at_claim(
+        &self,
+        key: &ClaimKey,
+        tenant: &TenantHandle,
+        not_before: u64,
+    ) -> Result<Looked, LookError> {
+        let begun = Instant::now();
+        let scope = &Scope::Claim(key.clone());
+        let view = self.bus.claim_facts(key, self.role.reads_classes, not_before).await?;
+        let mut facts = view.facts;
+        warn_of(&view.poison);
+        let echo = self.overlay().merge(&mut facts, begun);
+        if self.role.reads_steps {
+            facts.steps = self.bus.last_steps(scope).await?;
+        }
+        let mut wrote = Vec::new();
+        let decide =
+            |facts: &ClaimFacts| (self.role.claim)(facts, &tenant.policy, Timestamp::now());
+        let ended = self.carry_out(&mut facts, tenant, &mut wrote, decide).await;
+        let decision = self.told(scope, &facts, (begun, &wrote), ended).await?;
+        let recheck = decision.verdict.recheck().and_then(|after| Duration::try_from(after).ok());
+        Ok(Looked::Settled(recheck.into_iter().chain(echo).min()))
+    }
+
+    async fn look_at_tenant(
+        &self,
+        name: &str,
+        tenant: &TenantHandle,
+        decide: fn(&TenantFacts, &Policy, Timestamp) -> Decision,
+        not_before: u64,
+    ) -> Result<(), LookError> {
+        let begun = Instant::now();
+        let scope = &Scope::Tenant { tenant: name.to_owned() };
+        let (mut facts, poison) = self.bus.tenant_facts(name, not_before).await?;
+        warn_of(&poison);
+        let mut wrote = Vec::new();
+        let decide = |facts: &TenantFacts| decide(facts, &tenant.policy, Timestamp::now());
+        let ended = self.carry_out(&mut facts, tenant, &mut wrote, decide).await;
+        let none = ClaimFacts::new(ClaimKey::new(name, "", ""));
+        self.told(scope, &none, (begun, &wrote), ended).await?;
+        Ok(())
+    }
+
+    /// Decides and writes until nothing is left to write. What was written is in `wrote`, also
+    /// when it fails.
+    async fn carry_out<F: Known>(
+        &self,
+        facts: &mut F,
+        tenant: &TenantHandle,
+        wrote: &mut Vec<(Step, Write, Value)>,
+        decide: impl Fn(&F) -> Decision,
+    ) -> Result<Decision, (Step, LookError)> {
+        let mut before: Option<Decision> = None;
+        for _ in 0..ROUNDS {
+            let decision = decide(facts);
+            if decision.writes.is_empty() {
+                return Ok(decision);
+            }
+            let repeated = before.as_ref().is_some_and(|before| before.writes == decision.writes);
+            if let (true, Some(write)) = (repeated, decision.writes.first()) {
+                return Err((decision.step, LookError::NoEffect(write.object.clone())));
+            }
+            for write in &decision.writes {
+                let client = self.client(write, tenant).map_err(|error| (decision.step, error))?;
+                match self.write(client, write).await {
+                    Ok(Written::Applied(object)) => {
+                        facts.take_in(&write.object, &object);
+                        wrote.push((decision.step, write.clone(), object));
+                    }
+                    Ok(Written::Exists(object)) => facts.take_in(&write.object, &object),
+                    Ok(Written::Gone) => {
+                        return Err((decision.step, LookError::Gone(write.object.clone())));
+                    }
+                    Err(error) if error.class() == Class::Refused => {
+                        return Ok(refusal(decision.step, write, tenant, &error));
+                    }
+                    Err(error) => return Err((decision.step, error.into())),
+                }
+            }
+            before = Some(decision);
+        }
+        let decision = decide(facts);
+        let object = decision.writes.first().map(|write| write.object.clone());
+        match object {
+            Some(object) => Err((decision.step, LookError::NoEffect(object))),
+            None => Ok(decision),
+        }
+    }
+
+    async fn write(&self, client: &Client, write: &Write) -> Result<Written, carrick_k8s::Error> {
+        let result = carrick_k8s::execute(client, write).await;
+        let (counted, error) = match &result {
+            Ok(Written::Applied(_)) => (WriteResult::Done, None),
+            Ok(Written::Exists(_) | Written::Gone) => (WriteResult::Conflict, None),
+            Err(error) => match error.class() {
+                Class::Conflict => (WriteResult::Conflict, Some(error)),
+                Class::Refused => (WriteResult::Refused, Some(error)),
+                Class::Retry | Class::Stop => (WriteResult::Failed, Some(error)),
+            },
+        };
+        self.metrics.wrote(write, counted);
+        let (object, why) = (&write.object, write.why);
+        match error {
+            None => tracing::debug!(%object, why, outcome = ?counted, "Wrote"),
+            Some(error) => tracing::debug!(%object, why, %error, "A write did not go through"),
+        }
+        result
+    }
+
+    fn client<'a>(
+        &'a self,
+        write: &Write,
+        tenant: &'a TenantHandle,
+    ) -> Result<&'a Client, LookError> {
+        match write.object.side {
+            Side::Host => Ok(&self.host),
+            Side::Tenant => {
+                let missing = || LookError::NoClient(tenant.name.clone());
+                tenant.client.as_ref().ok_or_else(missing)
+            }
+        }
+    }
+
+    /// Remembers and publishes what a look did and how it ended, and passes that on.
+    async fn told(
+        &self,
+        scope: &Scope,
+        facts: &ClaimFacts,
+        (begun, wrote): (Instant, &[(Step, Write, Value)]),
+        ended: Result<Decision, (Step, LookError)>,
+    ) -> Result<Decision, LookError> {
+        if let Scope::Claim(key) = scope {
+            let mut overlay = self.overlay();
+            for (_, write, object) in wrote {
+                if let Some(facet) = write.object.facet() {
+                    overlay.put(key, facet, object.clone(), Instant::now());
+                }
+            }
+        }
+        let writes: Vec<_> = wrote.iter().map(|(step, write, _)| (*step, write.why)).collect();
+        let (step, outcome) = match &ended {
+            Ok(decision) => (decision.step, journal::ended(decision.step, &decision.verdict)),
+            Err((step, _)) => (*step, None),
+        };
+        let counted = match &ended {
+            Ok(_) => outcome.as_ref().map(|(_, outcome, _)| *outcome),
+            Err(_) => Some(Outcome::Retrying),
+        };
+        self.metrics.evaluated(step, counted, begun.elapsed());
+        self.tell(scope, facts, (begun, &writes), outcome).await?;
+        ended.map_err(|(_, error)| error)
+    }
+
+    /// What is not done may have been said before this process began.
+    async fn recall(
+        &self,
+        scope: &Scope,
+        ended: Option<&(Step, Outcome, Option<Reason>)>,
+    ) -> Result<(), LookError> {
+        if let Some((step, outcome, _)) = ended
+            && *outcome != Outcome::Done
+            && !self.journal().knows(scope, *step)
+        {
+            let records = self.bus.last_steps(scope).await?;
+            self.journal().recall(scope, &records, *step);
+        }
+        Ok(())
+    }
+
+    /// Publishes how a step stands, outside of a look.
+    pub(super) async fn say(
+        &self,
+        scope: &Scope,
+        ended: (Step, Outcome, Option<Reason>),
+    ) -> Result<(), LookError> {
+        let facts = match scope {
+            Scope::Claim(key) => self.bus.claim_facts(key, false, 0).await?.facts,
+            _ => ClaimFacts::new(ClaimKey::new(scope.tenant(), "", "")),
+        };
+        self.tell(scope, &facts, (Instant::now(), &[]), Some(ended)).await
+    }
+
+    async fn tell(
+        &self,
+        scope: &Scope,
+        facts: &ClaimFacts,
+        (begun, writes): (Instant, &[(Step, &'static str)]),
+        ended: Option<(Step, Outcome, Option<Reason>)>,
+    ) -> Result<(), LookError> {
+        self.recall(scope, ended.as_ref()).await?;
+        let entries = self.journal().entries(scope, writes, ended);
+        for entry in &entries {
+            let (report, id) = publish::report(self.role.name, scope, facts, (begun, entry));
+            self.bus.publish_step(&report, &id).await?;
+            self.journal().published(scope, entry);
+        }
+        Ok(())
+    }
+
+    fn overlay(&self) -> std::sync::MutexGuard<'_, Overlay> {
+        self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn journal(&self) -> std::sync::MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is on the bus and is no fact changes nothing; what it may have hidden comes as a fact.
+fn warn_of(poison: &[Poison]) {
+    for Poison { subject, sequence, error } in poison {
+        tracing::warn!(subject, seq = sequence, error, "A message on the bus is not a fact");
+    }
+}
+
+/// An API server will not have a write: the tenant is told in its words, less the host's names.
+fn refusal(
+    step: Step,
+    write: &Write,
+    tenant: &TenantHandle,
+    error: &carrick_k8s::Error,
+) -> Decision {
+    let code = match write.object.side {
+        Side::Host => "HostRefused",
+        Side::Tenant => "TenantRefused",
+    };
+    let mut message = error.to_string();
+    if let (Side::Host, Some(namespace)) = (write.object.side, &write.object.namespace) {
+        message = message.replace(&format!("{namespace}/"), "").replace(namespace, "the namespace");
+    }
+    tracing::warn!(tenant = tenant.name, object = %write.object, %error, "A write was refused");
+    let verdict = Verdict::Refused(Reason::new(code, message), Some(REFUSED_RECHECK));
+    Decision { step, writes: Vec::new(), verdict }
+}

@@ -1,0 +1,28 @@
+//! What makes a service out of the loop: which facts it listens to, and its decision.
+
+use carrick_core::{ClaimFacts, Decision, Outcome, Policy, Step, TenantFacts};
+use jiff::Timestamp;
+
+/// One service, as the loop sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Role {
+    /// Its name, as in subjects, consumers and field managers: `upsyncer`.
+    pub name: &'static str,
+    /// The step that is said to be tried again when it fails.
+    pub step: Step,
+    /// Tokens of the facets whose facts make it look at a claim
+    /// ([`Facet::token`](carrick_core::Facet::token)).
+    pub facets: &'static [&'static str],
+    /// Outcomes of any service's steps that make it look at a claim.
+    pub outcomes: &'static [Outcome],
+    /// Whether its decision reads the tenant's classes.
+    pub reads_classes: bool,
+    /// Whether its decision reads the last steps of all services.
+    pub reads_steps: bool,
+    /// Whether it has credentials for tenants.
+    pub writes_to_tenants: bool,
+    /// What it does about a claim.
+    pub claim: fn(&ClaimFacts, &Policy, Timestamp) -> Decision,
+    /// What it does about a tenant as a whole, if anything.
+    pub tenant: Option<fn(&TenantFacts, &Policy, Timestamp) -> Decision>,
+}

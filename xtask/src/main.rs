@@ -1,5 +1,7 @@
 //! Build, test, demo: `cargo xtask`.
 
+#![allow(clippy::print_stdout, reason = "what it shows is what it is for")]
+
 mod demo;
 mod test;
 

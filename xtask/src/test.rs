@@ -105,7 +105,7 @@ fn timed(name: &'static str, task: impl FnOnce() -> Result<bool>) -> Result<Outc
     Ok(Outcome { name, time: start.elapsed(), passed })
 }
 
-fn cargo(args: &[&str], program_args: &[&str]) -> Result<bool> {
+pub(crate) fn cargo(args: &[&str], program_args: &[&str]) -> Result<bool> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(args);

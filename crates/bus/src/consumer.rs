@@ -31,7 +31,7 @@ const BATCH: usize = 64;
 const EXPIRES: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(3);
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-const MISSED_HEARTBEATS: u32 = 2;
+const MISSED_HEARTBEATS: u32 = 1;
 
 /// What a consumer is to be like.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl ConsumerSettings {
 #[derive(Debug)]
 pub enum Delivery {
     /// A message.
-    Message(Delivered),
+    Message(Box<Delivered>),
     /// The consumer was lost and made anew: what was published meanwhile may be missing, and what
     /// is under way will be delivered again. Look at everything, and forget the sequences.
     Reset,
@@ -246,7 +246,8 @@ impl Consumer {
         match message {
             Some(Ok(message)) => {
                 self.missed = 0;
-                self.ready.extend(delivered(message).map(Delivery::Message));
+                let delivered = delivered(message).map(Box::new);
+                self.ready.extend(delivered.map(Delivery::Message));
             }
             // One may be late; the pull goes on by itself.
             Some(Err(error))

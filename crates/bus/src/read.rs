@@ -88,7 +88,7 @@ impl Bus {
     pub async fn read(&self, filters: &[String], not_before: u64) -> Result<Facts> {
         let mut read = Facts::default();
         for raw in self.last_messages(Family::Facts, filters, not_before).await? {
-            match fact(raw) {
+            match fact(&raw) {
                 Ok(fact) => read.facts.push(fact),
                 Err(poison) => read.poison.push(poison),
             }
@@ -259,7 +259,7 @@ fn number(headers: Option<&HeaderMap>, name: &str) -> u64 {
 }
 
 /// Reads a message as a fact.
-pub(crate) fn fact(raw: Raw) -> Result<FactMessage, Poison> {
+pub(crate) fn fact(raw: &Raw) -> Result<FactMessage, Poison> {
     let poison =
         |error: String| Poison { subject: raw.subject.clone(), sequence: raw.sequence, error };
     let subject = FactSubject::parse(&raw.subject)

@@ -130,10 +130,9 @@ fn raw(subject: &str, sequence: u64, headers: Option<HeaderMap>, payload: Bytes)
 }
 
 fn tapped(family: Family, raw: Raw, time: Timestamp) -> Tapped {
-    let subject = raw.subject.clone();
     let body = match family {
         Family::Facts => {
-            fact(raw).map(|fact| TappedBody::Fact(Box::new(fact))).map_err(|poison| poison.error)
+            fact(&raw).map(|fact| TappedBody::Fact(Box::new(fact))).map_err(|poison| poison.error)
         }
         Family::Steps => serde_json::from_slice(&raw.payload)
             .map(|step| TappedBody::Step(Box::new(step)))
@@ -142,5 +141,5 @@ fn tapped(family: Family, raw: Raw, time: Timestamp) -> Tapped {
             .map(|dead| TappedBody::Dead(Box::new(dead)))
             .map_err(|error| error.to_string()),
     };
-    Tapped { subject, time, body: body.unwrap_or_else(TappedBody::Unreadable) }
+    Tapped { subject: raw.subject, time, body: body.unwrap_or_else(TappedBody::Unreadable) }
 }

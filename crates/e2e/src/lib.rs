@@ -5,7 +5,9 @@
 mod claims;
 mod installation;
 mod linked;
+mod measure;
 
 pub use claims::{claim, make_claims, make_namespace, phase, until_bound};
 pub use installation::{Installation, SERVICES, Said, program};
 pub use linked::{Pair, check_pair};
+pub use measure::{Measured, measure};

@@ -94,9 +94,14 @@ async fn a_consumer_survives_a_restart_of_the_server() -> Result<()> {
     publish(&server.bus, "before", 1).await?;
     message(&mut messages).await?.ack().await?;
     let reading = async {
-        let delivery = message(&mut messages).await?;
-        delivery.ack().await?;
-        anyhow::Ok(delivery)
+        loop {
+            // What was acked just before the crash may come again.
+            let delivery = message(&mut messages).await?;
+            delivery.ack().await?;
+            if delivery.subject.contains(".after.") {
+                return anyhow::Ok(());
+            }
+        }
     };
     let restarting = async {
         server.nats.kill(0).await?;
@@ -105,8 +110,7 @@ async fn a_consumer_survives_a_restart_of_the_server() -> Result<()> {
         eventually("a publish", CAP, publish).await?;
         anyhow::Ok(())
     };
-    let (delivery, ()) = tokio::try_join!(reading, restarting)?;
-    assert!(delivery.subject.contains(".after."), "{delivery:?}");
+    tokio::try_join!(reading, restarting)?;
     Ok(())
 }
 

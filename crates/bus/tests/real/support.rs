@@ -82,7 +82,7 @@ pub(crate) async fn message(
     deliveries: &mut (impl Stream<Item = Delivery> + Unpin),
 ) -> Result<Delivered> {
     match next(deliveries).await? {
-        Delivery::Message(message) => Ok(message),
+        Delivery::Message(message) => Ok(*message),
         Delivery::Reset => anyhow::bail!("a reset, not a message"),
     }
 }

@@ -163,6 +163,15 @@ impl Client {
     }
 }
 
+#[cfg(test)]
+impl Client {
+    /// A client around another one, with its answers.
+    pub(crate) fn stub(kube: kube::Client, call_timeout: Duration) -> Self {
+        let (field_manager, cluster) = ("carrick-test".to_owned(), Cluster::default());
+        Self(Arc::new(Inner { kube, field_manager, call_timeout, cluster }))
+    }
+}
+
 /// The identity of a control plane: the uid of its `kube-system` namespace, or, where there is
 /// none (as in kcp), of `default`.
 pub async fn identity(client: &Client) -> Result<String, Error> {
@@ -272,6 +281,7 @@ pub(crate) fn timed_out(limit: Duration) -> ConnectionProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stub;
 
     const SECRET: &str = "s3cr3t-t0k3n";
 
@@ -335,6 +345,26 @@ mod tests {
         ] {
             let error = Client::from_kubeconfig(&text, &options).await.unwrap_err();
             assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_identity_is_that_of_a_namespace_every_control_plane_has() {
+        let namespace = |uid| stub::found(&serde_json::json!({"metadata": {"uid": uid}}));
+        let missing = || stub::missing("namespaces", "kube-system");
+        let unserved = || (404, "404 page not found".to_owned());
+        for (answers, expected) in [
+            (vec![namespace("one")], Ok("one")),
+            (vec![missing(), namespace("two")], Ok("two")),
+            (vec![missing(), stub::missing("namespaces", "default")], Err("identifies")),
+            (vec![unserved(), namespace("two")], Err("NotServed")),
+            (vec![missing(), (503, String::new())], Err("ServerError")),
+        ] {
+            let found = identity(&stub::client(answers).0).await.map_err(|error| error.to_string());
+            match expected {
+                Ok(uid) => assert_eq!(found.as_deref(), Ok(uid)),
+                Err(words) => assert!(found.unwrap_err().contains(words), "{words}"),
+            }
         }
     }
 

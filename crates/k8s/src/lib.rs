@@ -15,6 +15,8 @@ pub mod problem;
 pub mod resource;
 mod secrets;
 pub mod status;
+#[cfg(test)]
+mod stub;
 pub mod target;
 pub mod tenant;
 pub mod watch;

@@ -383,3 +383,7 @@ async fn within<T>(
         Err(_) => Err(Failure::Problem(timed_out(limit))),
     }
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

@@ -130,6 +130,12 @@ async fn a_control_plane_that_cannot_be_used_says_why() -> Result<()> {
     assert!(!identity(&whole).await?.is_empty());
     assert_ne!(identity(&whole).await?, identity(&client(&two.kubeconfig()).await?).await?);
 
+    let path = one.kubeconfig_path();
+    let named = Client::connect(Some(&path), Some("one"), &options()).await?;
+    assert_eq!(identity(&named).await?, identity(&whole).await?);
+    let error = Client::connect(Some(&path), Some("none"), &options()).await.unwrap_err();
+    assert_eq!(error.class(), Class::Stop, "{error}");
+
     let authority = |text: &str| {
         let line = text.lines().find(|line| line.contains("certificate-authority-data"));
         line.expect("it has one").to_owned()

@@ -65,7 +65,7 @@ impl Bus {
                 ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
                     return Err(Error::Refused { server: shown, reason: error.to_string() });
                 }
-                _ if quiet.due() => warn!(server = %shown, %error, "waiting for the nats server"),
+                _ if quiet.due() => warn!(server = %shown, %error, "Waiting for the nats server"),
                 _ => {}
             }
             tokio::time::sleep(RETRY_AFTER).await;
@@ -184,15 +184,15 @@ fn log(event: &Event, quiet: &Quiet) {
     match event {
         Event::Connected => {
             quiet.over();
-            info!("connected to the nats server");
+            info!("Connected to the nats server");
         }
-        Event::Disconnected => warn!("connection to the nats server lost, connecting again"),
-        Event::LameDuckMode => info!("the nats server is about to end"),
-        Event::Draining | Event::Closed => info!(%event, "connection to the nats server ends"),
-        Event::SlowConsumer(_) => warn!(%event, "messages were dropped, too many at once"),
+        Event::Disconnected => warn!("Connection to the nats server lost, connecting again"),
+        Event::LameDuckMode => info!("The nats server is about to end"),
+        Event::Draining | Event::Closed => info!(%event, "Connection to the nats server ends"),
+        Event::SlowConsumer(_) => warn!(%event, "Messages were dropped, too many at once"),
         // Each attempt to connect again makes one of these.
         Event::ServerError(_) | Event::ClientError(_) if quiet.due() => {
-            warn!(%event, "trouble with the nats server");
+            warn!(%event, "Trouble with the nats server");
         }
         Event::ServerError(_) | Event::ClientError(_) => {}
     }

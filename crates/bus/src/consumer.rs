@@ -13,6 +13,7 @@ use async_nats::jetstream::{
 };
 use carrick_core::{FactSubject, Scope, subject::StepSubject};
 use futures::{Stream, StreamExt as _, stream};
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use crate::{
@@ -32,6 +33,9 @@ const EXPIRES: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(3);
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 const MISSED_HEARTBEATS: u32 = 1;
+/// Another replica may make a lost consumer again so soon that an open pull goes on with the new
+/// one and does not notice.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// What a consumer is to be like.
 #[derive(Clone, Debug)]
@@ -155,6 +159,7 @@ pub struct Consumer {
     created: time::OffsetDateTime,
     open: Option<pull::Stream>,
     missed: u32,
+    check_at: Instant,
     ready: VecDeque<Delivery>,
 }
 
@@ -179,6 +184,7 @@ impl Bus {
             created,
             open: None,
             missed: 0,
+            check_at: Instant::now() + CHECK_EVERY,
             ready: VecDeque::new(),
         })
     }
@@ -232,13 +238,28 @@ impl Consumer {
             if let Some(delivery) = self.ready.pop_front() {
                 return delivery;
             }
-            match &mut self.open {
-                None => self.open().await,
-                Some(messages) => {
-                    let message = messages.next().await;
-                    self.take(message);
-                }
+            let Some(messages) = &mut self.open else {
+                self.open().await;
+                continue;
+            };
+            if self.check_at <= Instant::now() {
+                self.check().await;
+            } else if let Ok(message) = timeout_at(self.check_at, messages.next()).await {
+                self.take(message);
             }
+        }
+    }
+
+    /// Whether the consumer is still the same one.
+    async fn check(&mut self) {
+        self.check_at = Instant::now() + CHECK_EVERY;
+        let found = match self.bus.stream(self.settings.family).await {
+            Ok(stream) => stream.consumer_info(&self.settings.name).await.ok(),
+            Err(_) => None,
+        };
+        // What can't be asked now is noticed by the missing heartbeat.
+        if found.is_some_and(|info| info.created != self.created) {
+            self.reopen("another replica made it anew");
         }
     }
 
@@ -266,7 +287,7 @@ impl Consumer {
         self.missed = 0;
         if self.quiet.due() {
             let name = &self.settings.name;
-            warn!(consumer = %name, error, "consumer lost, opening it again");
+            warn!(consumer = %name, error, "Consumer lost, opening it again");
         }
     }
 
@@ -278,16 +299,16 @@ impl Consumer {
                 if created != self.created {
                     self.created = created;
                     self.ready.push_back(Delivery::Reset);
-                    warn!(consumer = %self.settings.name, "consumer was made anew");
+                    warn!(consumer = %self.settings.name, "Consumer was made anew");
                 } else if self.quiet.over() {
-                    info!(consumer = %self.settings.name, "consumer is open again");
+                    info!(consumer = %self.settings.name, "Consumer is open again");
                 }
                 self.quiet.over();
                 self.open = Some(messages);
             }
             Err(error) => {
                 if self.quiet.due() {
-                    warn!(consumer = %self.settings.name, %error, "waiting for the consumer");
+                    warn!(consumer = %self.settings.name, %error, "Waiting for the consumer");
                 }
                 tokio::time::sleep(RETRY_AFTER).await;
             }

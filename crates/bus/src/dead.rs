@@ -51,7 +51,7 @@ impl Bus {
             let dead = dead.map_err(|error| error.to_string());
             dead.and_then(|dead| convert::dead_report(scope, dead))
                 .inspect_err(|error| {
-                    warn!(subject = raw.subject, %error, "a dead claim can't be read, leaving it out");
+                    warn!(subject = raw.subject, %error, "A dead claim can't be read, leaving it out");
                 })
                 .ok()
         });

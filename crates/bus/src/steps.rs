@@ -111,7 +111,7 @@ fn read(subject: &str, payload: &[u8]) -> Option<StepRecord> {
     match step.map_err(|error| error.to_string()).and_then(|step| convert::record(&step)) {
         Ok(record) => Some(record),
         Err(error) => {
-            warn!(subject, %error, "a step can't be read, leaving it out");
+            warn!(subject, %error, "A step can't be read, leaving it out");
             None
         }
     }

@@ -142,7 +142,7 @@ impl Bus {
                     Ok(made) => break made,
                     Err(error) if error.class() == Class::Retry => {
                         if quiet.due() {
-                            warn!(stream = %config.name, %error, "waiting to make the stream");
+                            warn!(stream = %config.name, %error, "Waiting to make the stream");
                         }
                         tokio::time::sleep(RETRY_AFTER).await;
                     }
@@ -175,7 +175,7 @@ impl Bus {
                 Ok(_) => return Ok(()),
                 Err(error) if error.class() == Class::Retry => {
                     if quiet.due() {
-                        info!(%error, "waiting for the stream");
+                        info!(%error, "Waiting for the stream");
                     }
                     tokio::time::sleep(RETRY_AFTER).await;
                 }
@@ -223,7 +223,7 @@ impl Bus {
             }
         })?;
         if new {
-            info!(stream = %name, "stream made");
+            info!(stream = %name, "Stream made");
         }
         Ok(new)
     }

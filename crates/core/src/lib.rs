@@ -13,6 +13,7 @@ pub mod names;
 pub mod patch;
 pub mod policy;
 pub mod quantity;
+pub mod quiet;
 pub mod step;
 pub mod subject;
 pub mod write;

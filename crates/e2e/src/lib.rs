@@ -6,8 +6,16 @@ mod claims;
 mod installation;
 mod linked;
 mod measure;
+mod recorder;
+mod stage;
+mod tenants;
+mod wait;
 
 pub use claims::{claim, make_claims, make_namespace, phase, until_bound};
 pub use installation::{Installation, SERVICES, Said, program};
 pub use linked::{Pair, check_pair};
 pub use measure::{Measured, measure};
+pub use recorder::{Recorder, Version};
+pub use stage::{Binder, CLASS, HOST_PATH, Stage, numbered};
+pub use tenants::{KUBECONFIG, make_tenant, put_secret, tenant_condition, tenants, until_condition};
+pub use wait::{carrick_writes, throughout, until_no_writes, until_ok};

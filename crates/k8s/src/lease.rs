@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use carrick_core::quiet::Quiet;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -123,11 +124,16 @@ impl Leader {
 
     /// Waits until this process leads.
     pub async fn acquire(&self) {
+        let quiet = Quiet::default();
         loop {
             match self.attempt().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "The lease cannot be asked for"),
+                Err(error) => {
+                    if quiet.due() {
+                        tracing::warn!(%error, "The lease cannot be asked for");
+                    }
+                }
             }
             sleep(self.options.renew).await;
         }

@@ -10,6 +10,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
+use carrick_core::quiet::Quiet;
 use carrick_core::{Policy, SyncTarget, names::Domain, policy::TenantRules};
 use futures::{
     StreamExt as _,
@@ -134,6 +135,7 @@ pub struct Pool {
     handles: RwLock<BTreeMap<String, Arc<TenantHandle>>>,
     events: broadcast::Sender<TenantEvent>,
     ready: watch::Sender<bool>,
+    quiet: Quiet,
 }
 
 /// What has been read, in the hands of [`Pool::run`].
@@ -206,6 +208,7 @@ impl Pool {
             handles: RwLock::default(),
             events: broadcast::Sender::new(EVENTS),
             ready: watch::Sender::new(false),
+            quiet: Quiet::default(),
         }
     }
 
@@ -293,13 +296,22 @@ impl Pool {
                 self.removed(known, &gone);
                 Vec::new()
             }
-            Change::Connected => Vec::new(),
+            Change::Connected => {
+                if self.quiet.over() {
+                    tracing::info!("The Tenants are watched again");
+                }
+                Vec::new()
+            }
             Change::Problem(problem) => {
-                tracing::warn!(%problem, "The Tenants cannot be watched");
+                if self.quiet.due() {
+                    tracing::warn!(%problem, "The Tenants cannot be watched");
+                }
                 Vec::new()
             }
             Change::NotServed => {
-                tracing::warn!("The host does not serve Tenants: install their definition");
+                if self.quiet.due() {
+                    tracing::warn!("The host does not serve Tenants: install their definition");
+                }
                 Vec::new()
             }
         }

@@ -82,6 +82,8 @@ impl ConnectionProblem {
     /// What a refusal says about the control plane.
     pub fn of_status(status: &Status) -> Self {
         let reason = match status.code {
+            // The library takes any JSON that it does not know for a status without a code.
+            0 => INVALID_ANSWER,
             401 => UNAUTHORIZED,
             403 => FORBIDDEN,
             404 => NOT_SERVED,
@@ -173,6 +175,7 @@ mod tests {
             (service(io::Error::from(io::ErrorKind::TimedOut)), TIMEOUT),
             (service(TimedOut(std::time::Duration::from_secs(1))), TIMEOUT),
             (service(io::Error::from(io::ErrorKind::ConnectionReset)), CONNECTION_LOST),
+            (status(0), INVALID_ANSWER),
             (status(401), UNAUTHORIZED),
             (status(403), FORBIDDEN),
             (status(404), NOT_SERVED),

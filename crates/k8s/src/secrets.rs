@@ -103,7 +103,7 @@ impl Secrets {
                 self.in_vain(namespace, problem)
             }
             Change::Problem(problem) => {
-                tracing::warn!(namespace, %problem, "The Secrets cannot be watched");
+                tracing::debug!(namespace, %problem, "The Secrets cannot be watched");
                 let message = format!("Secrets in {namespace} on the host: {}", problem.message);
                 self.in_vain(namespace, ConnectionProblem::new(SECRET_UNREADABLE, message))
             }

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use carrick_core::quiet::Quiet;
 use carrick_core::{SyncTarget, names::Domain};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -77,12 +78,19 @@ pub async fn read(client: &Client, settings: &TargetSettings) -> Result<Option<S
 /// Waits until the sync target is fixed and the host can be asked; ends only with it, or with an
 /// error that waiting does not mend. For all services but the watcher.
 pub async fn wait(client: &Client, settings: &TargetSettings) -> Result<SyncTarget, Error> {
+    let quiet = Quiet::default();
     loop {
         match read(client, settings).await {
             Ok(Some(target)) => return Ok(target),
-            Ok(None) => tracing::info!(object = object(settings), "Waiting for the sync target"),
+            Ok(None) => {
+                if quiet.due() {
+                    tracing::info!(object = object(settings), "Waiting for the sync target");
+                }
+            }
             Err(error) if matches!(error.class(), Class::Retry | Class::Conflict) => {
-                tracing::warn!(%error, "Waiting for the sync target");
+                if quiet.due() {
+                    tracing::warn!(%error, "Waiting for the sync target");
+                }
             }
             Err(error) => return Err(error),
         }

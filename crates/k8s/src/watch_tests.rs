@@ -15,7 +15,7 @@ fn list(names: &[&str], next: &str) -> (u16, String) {
 }
 
 fn events(lines: &[Value]) -> (u16, String) {
-    (200, lines.iter().map(|line| format!("{line}\n")).collect())
+    (200, lines.iter().map(Value::to_string).collect::<Vec<_>>().join("\n"))
 }
 
 fn refused(code: u16) -> (u16, String) {

@@ -132,7 +132,7 @@ async fn consume(bus: &Bus, role: Role) -> anyhow::Result<Messages> {
 /// The loop's own state.
 struct Loop {
     evaluator: Arc<Evaluator>,
-    queue: Queue<Delivered>,
+    queue: Queue<Box<Delivered>>,
     settings: LoopSettings,
     looks: JoinSet<(Scope, u32, Result<Looked, LookError>)>,
 }

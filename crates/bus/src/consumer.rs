@@ -252,6 +252,7 @@ impl Consumer {
 
     /// Whether the consumer is still the same one.
     async fn check(&mut self) {
+        eprintln!("{:?} CHECK", std::time::SystemTime::now());
         self.check_at = Instant::now() + CHECK_EVERY;
         let found = match self.bus.stream(self.settings.family).await {
             Ok(stream) => stream.consumer_info(&self.settings.name).await.ok(),
@@ -264,6 +265,7 @@ impl Consumer {
     }
 
     fn take(&mut self, message: Option<Result<jetstream::Message, pull::MessagesError>>) {
+        if let Some(Err(e)) = &message { eprintln!("{:?} ERR {e}", std::time::SystemTime::now()); }
         match message {
             Some(Ok(message)) => {
                 self.missed = 0;
@@ -294,6 +296,7 @@ impl Consumer {
     /// Opens the consumer, and makes it if it is gone.
     async fn open(&mut self) {
         let opened = self.try_open().await;
+        eprintln!("{:?} OPEN {:?}", std::time::SystemTime::now(), opened.as_ref().map(|o|o.1).map_err(|e|e.to_string()));
         match opened {
             Ok((messages, created)) => {
                 if created != self.created {
@@ -336,6 +339,7 @@ impl Consumer {
 fn delivered(message: jetstream::Message) -> Option<Delivered> {
     let info = message.info().ok()?;
     let (sequence, delivered) = (info.stream_sequence, info.delivered);
+    eprintln!("{:?} MSG {info:?}", std::time::SystemTime::now());
     let (message, acker) = message.split();
     Some(Delivered {
         subject: message.subject.to_string(),

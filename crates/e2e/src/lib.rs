@@ -17,5 +17,7 @@ pub use linked::{Pair, check_pair};
 pub use measure::{Measured, measure};
 pub use recorder::{Recorder, Version};
 pub use stage::{Binder, CLASS, HOST_PATH, Stage, numbered};
-pub use tenants::{KUBECONFIG, make_tenant, put_secret, tenant_condition, tenants, until_condition};
+pub use tenants::{
+    KUBECONFIG, make_tenant, put_secret, tenant_condition, tenants, until_condition,
+};
 pub use wait::{carrick_writes, throughout, until_no_writes, until_ok};

@@ -32,7 +32,10 @@ pub async fn until_ok<T, F: Future<Output = Result<T>>>(
 }
 
 /// Looks again and again for as long as `window`: the first error is the answer.
-pub async fn throughout(window: Duration, mut check: impl AsyncFnMut() -> Result<()>) -> Result<()> {
+pub async fn throughout(
+    window: Duration,
+    mut check: impl AsyncFnMut() -> Result<()>,
+) -> Result<()> {
     let begun = Instant::now();
     loop {
         check().await?;

@@ -105,10 +105,7 @@ impl Ledger {
         let Some(newest) = entry.newest.clone().filter(|newest| !newest.deleted) else {
             return;
         };
-        let mut version = Version {
-            deleted: true,
-            ..newest.clone()
-        };
+        let mut version = Version { deleted: true, ..newest.clone() };
         if let Some(object) = &object {
             let last = self::version(object, true);
             if last.uid != newest.uid && last.rv < newest.rv {
@@ -146,17 +143,17 @@ impl Ledger {
             entry.flying = true;
             self.waiting -= 1;
             self.flying += 1;
-            return Some(Outgoing {
-                expected: entry.sequence,
-                subject,
-                body,
-                version,
-            });
+            return Some(Outgoing { expected: entry.sequence, subject, body, version });
         }
     }
 
     /// A fact is on the bus, or (`found`) another state was there already that is not older.
-    pub(crate) fn finished(&mut self, subject: &FactSubject, sequence: u64, found: Option<Version>) {
+    pub(crate) fn finished(
+        &mut self,
+        subject: &FactSubject,
+        sequence: u64,
+        found: Option<Version>,
+    ) {
         let Some(entry) = self.entries.get_mut(subject) else {
             return;
         };
@@ -173,10 +170,7 @@ impl Ledger {
     /// What is live on the bus, or will be.
     pub(crate) fn live(&self) -> impl Iterator<Item = &FactSubject> {
         let live = |entry: &Entry| entry.newest.as_ref().is_some_and(|n| !n.deleted);
-        self.entries
-            .iter()
-            .filter(move |(_, entry)| live(entry))
-            .map(|(subject, _)| subject)
+        self.entries.iter().filter(move |(_, entry)| live(entry)).map(|(subject, _)| subject)
     }
 
     /// How many facts wait or are on their way.
@@ -241,11 +235,7 @@ mod tests {
     }
 
     fn at(uid: &str, rv: u64, deleted: bool) -> Version {
-        Version {
-            uid: uid.to_owned(),
-            rv,
-            deleted,
-        }
+        Version { uid: uid.to_owned(), rv, deleted }
     }
 
     /// What is sent next, and that it is stored as `sequence`.

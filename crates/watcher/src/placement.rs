@@ -31,10 +31,7 @@ pub(crate) fn origin(facet: &Facet) -> (Side, Kind) {
 
 /// A text of an object; empty if there is none.
 pub(crate) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    object
-        .pointer(path)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// An object's name.
@@ -49,10 +46,7 @@ pub(crate) fn namespace(object: &Value) -> &str {
 
 /// Namespace and name of the claim that a volume's claimRef names.
 pub(crate) fn claim_of(volume: &Value) -> (&str, &str) {
-    (
-        text(volume, "/spec/claimRef/namespace"),
-        text(volume, "/spec/claimRef/name"),
-    )
+    (text(volume, "/spec/claimRef/namespace"), text(volume, "/spec/claimRef/name"))
 }
 
 /// Where an object of a tenant is filed; `None` for a volume that names no claim.
@@ -74,13 +68,7 @@ pub(crate) fn of_tenant(
             let key = ClaimKey::new(tenant, namespace, claim);
             (Scope::Claim(key), Facet::TenantVolume(name))
         }
-        Kind::Namespace => (
-            Scope::Namespace {
-                tenant,
-                namespace: name,
-            },
-            Facet::TenantNamespace,
-        ),
+        Kind::Namespace => (Scope::Namespace { tenant, namespace: name }, Facet::TenantNamespace),
         Kind::Class => (Scope::Tenant { tenant }, Facet::TenantClass(name)),
         Kind::Event => return None,
     };
@@ -123,11 +111,7 @@ impl HostView {
         tenants: impl IntoIterator<Item = HostTenant>,
     ) -> Self {
         let by_cluster = tenants.into_iter().map(|t| (t.cluster.clone(), t));
-        Self {
-            target,
-            names,
-            tenants: by_cluster.collect(),
-        }
+        Self { target, names, tenants: by_cluster.collect() }
     }
 
     /// The Tenants' names.
@@ -148,10 +132,8 @@ impl HostView {
             return None;
         }
         let (tenant, locator) = self.locator(object)?;
-        (!locator.namespace.is_empty() && locator.host_namespace() == name(object)).then(|| Owner {
-            tenant: tenant.name.clone(),
-            namespace: locator.namespace.clone(),
-        })
+        (!locator.namespace.is_empty() && locator.host_namespace() == name(object))
+            .then(|| Owner { tenant: tenant.name.clone(), namespace: locator.namespace.clone() })
     }
 
     /// Where a host namespace is filed.
@@ -181,10 +163,7 @@ impl HostView {
         }
         let diff = member(object, "annotations", &self.names.diff())?;
         let claim = claim_ref::parse_diff(diff).ok()?;
-        let owner = Owner {
-            tenant: tenant.name.clone(),
-            namespace: claim.namespace?,
-        };
+        let owner = Owner { tenant: tenant.name.clone(), namespace: claim.namespace? };
         let facet = Facet::HostVolume(name(object).to_owned());
         self.of_claim(&owner, &claim.name?, facet)
     }
@@ -195,9 +174,7 @@ impl HostView {
         let concerned = self.tenants.values().filter(|t| t.classes.concerns(class));
         concerned
             .filter_map(|tenant| {
-                let scope = Scope::Tenant {
-                    tenant: tenant.name.clone(),
-                };
+                let scope = Scope::Tenant { tenant: tenant.name.clone() };
                 let facet = Facet::HostClass(class.to_owned());
                 subject(&self.target.name, scope, facet)
             })
@@ -237,11 +214,7 @@ fn subject(target: &str, scope: Scope, facet: Facet) -> Option<FactSubject> {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let is_name =
         |n: &str| (1..=LONGEST_NAME).contains(&n.len()) && n != "-" && n.chars().all(legal);
-    names.into_iter().all(is_name).then(|| FactSubject {
-        target: target.to_owned(),
-        scope,
-        facet,
-    })
+    names.into_iter().all(is_name).then(|| FactSubject { target: target.to_owned(), scope, facet })
 }
 
 #[cfg(test)]
@@ -251,11 +224,7 @@ pub(crate) mod tests {
     use serde_json::json;
 
     pub(crate) fn target() -> SyncTarget {
-        SyncTarget {
-            cluster: "root".into(),
-            name: "main".into(),
-            uid: "host-uid".into(),
-        }
+        SyncTarget { cluster: "root".into(), name: "main".into(), uid: "host-uid".into() }
     }
 
     pub(crate) fn names() -> Names {
@@ -272,20 +241,13 @@ pub(crate) mod tests {
             mapped: [("fast".to_owned(), "ssd".to_owned())].into(),
             ..ClassRules::default()
         };
-        let all = ClassRules {
-            allow_all: true,
-            ..ClassRules::default()
-        };
+        let all = ClassRules { allow_all: true, ..ClassRules::default() };
         let tenants = [tenant("acme", "root:acme", some), tenant("beta", "b", all)];
         HostView::new(target(), names(), tenants)
     }
 
     pub(crate) fn locator(cluster: &str, namespace: &str) -> Locator {
-        Locator {
-            target: target(),
-            cluster: cluster.into(),
-            namespace: namespace.into(),
-        }
+        Locator { target: target(), cluster: cluster.into(), namespace: namespace.into() }
     }
 
     /// The host namespace of a tenant's namespace.
@@ -319,27 +281,15 @@ pub(crate) mod tests {
         let named = json!({"metadata": {"name": "x"}});
         let free = json!({"metadata": {"name": "pv-1"}, "spec": {}});
         for (kind, object, expected) in [
-            (
-                Kind::Claim,
-                claim,
-                "carrick.v1.main.fact.acme.team-a.data_v1.tenant-claim",
-            ),
+            (Kind::Claim, claim, "carrick.v1.main.fact.acme.team-a.data_v1.tenant-claim"),
             (
                 Kind::Volume,
                 volume("pv-1", "team-a", "data", 1),
                 "carrick.v1.main.fact.acme.team-a.data.tenant-volume.pv-1",
             ),
             (Kind::Volume, free, ""),
-            (
-                Kind::Namespace,
-                named.clone(),
-                "carrick.v1.main.fact.acme.x.-.tenant-namespace",
-            ),
-            (
-                Kind::Class,
-                named,
-                "carrick.v1.main.fact.acme.-.-.tenant-class.x",
-            ),
+            (Kind::Namespace, named.clone(), "carrick.v1.main.fact.acme.x.-.tenant-namespace"),
+            (Kind::Class, named, "carrick.v1.main.fact.acme.-.-.tenant-class.x"),
         ] {
             let subject = of_tenant("main", "acme", kind, &object);
             assert_eq!(shown(subject), expected, "{kind:?}");
@@ -367,10 +317,7 @@ pub(crate) mod tests {
     fn a_host_namespace_needs_label_locator_tenant_and_name() {
         let good = host_namespace("root:acme", "team-a", 1);
         let owner = view().owner(&good).unwrap();
-        assert_eq!(
-            (owner.tenant.as_str(), owner.namespace.as_str()),
-            ("acme", "team-a")
-        );
+        assert_eq!((owner.tenant.as_str(), owner.namespace.as_str()), ("acme", "team-a"));
         assert_eq!(
             shown(view().namespace(&owner)),
             "carrick.v1.main.fact.acme.team-a.-.host-namespace"
@@ -381,10 +328,7 @@ pub(crate) mod tests {
             view().owner(&object)
         };
         let elsewhere = Locator {
-            target: SyncTarget {
-                uid: "other".into(),
-                ..target()
-            },
+            target: SyncTarget { uid: "other".into(), ..target() },
             ..locator("root:acme", "team-a")
         };
         let stranger = locator("nobody", "team-a");
@@ -402,10 +346,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_host_volume_is_filed_by_its_claim_ref_or_else_by_its_marks() {
-        let owner = Owner {
-            tenant: "acme".into(),
-            namespace: "team-a".into(),
-        };
+        let owner = Owner { tenant: "acme".into(), namespace: "team-a".into() };
         let expected = "carrick.v1.main.fact.acme.team-a.data.host-volume.pv-1";
         let mut object = volume("pv-1", "kcp-x", "data", 1);
         assert_eq!(shown(view().volume_in(&owner, &object)), expected);

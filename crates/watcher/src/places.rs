@@ -39,11 +39,7 @@ impl Places {
         let before = self.0.remove(&key(kind, object)).unwrap_or_default();
         let left = before.into_iter().filter(|s| !subjects.contains(s));
         let mut acts: Vec<_> = left.map(|s| Act::Bury(s, Some(object.clone()))).collect();
-        acts.extend(
-            subjects
-                .iter()
-                .map(|s| Act::Put(s.clone(), object.clone())),
-        );
+        acts.extend(subjects.iter().map(|s| Act::Put(s.clone(), object.clone())));
         if !subjects.is_empty() {
             self.0.insert(key(kind, object), subjects);
         }
@@ -92,10 +88,8 @@ impl Places {
         listed: &BTreeSet<ObjectKey>,
         known: impl Iterator<Item = &'a FactSubject>,
     ) -> Vec<Act> {
-        let names: HashSet<(&str, &str)> = listed
-            .iter()
-            .map(|key| (key.namespace.as_str(), key.name.as_str()))
-            .collect();
+        let names: HashSet<(&str, &str)> =
+            listed.iter().map(|key| (key.namespace.as_str(), key.name.as_str())).collect();
         self.0.retain(|(k, namespace, name), _| {
             *k != kind || names.contains(&(namespace.as_str(), name.as_str()))
         });
@@ -109,10 +103,7 @@ impl Places {
 }
 
 fn key(kind: Kind, object: &Value) -> Key {
-    let (namespace, name) = (
-        crate::placement::namespace(object),
-        crate::placement::name(object),
-    );
+    let (namespace, name) = (crate::placement::namespace(object), crate::placement::name(object));
     (kind, namespace.to_owned(), name.to_owned())
 }
 
@@ -122,9 +113,7 @@ mod tests {
     use crate::placement::{of_tenant, tests::volume};
 
     fn filed(object: &Value) -> Vec<FactSubject> {
-        of_tenant("main", "acme", Kind::Volume, object)
-            .into_iter()
-            .collect()
+        of_tenant("main", "acme", Kind::Volume, object).into_iter().collect()
     }
 
     fn listed(names: &[&str]) -> BTreeSet<ObjectKey> {
@@ -175,10 +164,7 @@ mod tests {
         let acts = places.synced(Kind::Volume, &listed(&["pv-1"]), known.iter());
         let buried = [&filed(&objects[1])[0], &moved[0], &strange[0]];
         assert_eq!(acts, buried.map(|s| Act::Bury(s.clone(), None)));
-        assert_eq!(
-            places.synced(Kind::Claim, &BTreeSet::new(), std::iter::empty()),
-            []
-        );
+        assert_eq!(places.synced(Kind::Claim, &BTreeSet::new(), std::iter::empty()), []);
         assert_eq!(places.get(Kind::Volume, "", "pv-1"), filed(&objects[0]));
     }
 }

@@ -1,0 +1,181 @@
+//! What is said about a Tenant: its status, from what is known of it. Pure.
+
+use std::collections::BTreeMap;
+
+use carrick_k8s::{
+    ConnectionProblem, Tenant, TenantStatus,
+    status::set_condition,
+    tenant::{ACCEPTED, CONNECTED, DetectedBinder, SYNCED},
+};
+use jiff::Timestamp;
+
+use crate::acceptance::Verdict;
+
+/// Whether the tenant's control plane can be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// It was not asked yet.
+    #[default]
+    Unknown,
+    /// It can't.
+    Problem(ConnectionProblem),
+    /// It can, and this is its identity.
+    Connected(String),
+}
+
+/// What is known of a Tenant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// Whether its control plane can be used.
+    pub(crate) link: Link,
+    /// The identity that its control plane told last, with the present credentials.
+    pub(crate) identity: Option<String>,
+    /// Whether all of its objects are on the bus.
+    pub(crate) synced: bool,
+    /// Whether it has a binder of its own.
+    pub(crate) has_binder: bool,
+    /// Its claims by phase, once all are known.
+    pub(crate) claims: Option<BTreeMap<String, u32>>,
+}
+
+/// The status of a Tenant that says what is known now.
+pub(crate) fn status(
+    tenant: &Tenant,
+    seen: &Seen,
+    verdict: &Verdict,
+    now: Timestamp,
+) -> TenantStatus {
+    let mut status = tenant.status.clone().unwrap_or_default();
+    let generation = tenant.metadata.generation;
+    let when = (generation, now);
+    match &seen.link {
+        Link::Unknown => {}
+        Link::Connected(_) => {
+            set_condition(&mut status, CONNECTED, Some(true), ("Connected", ""), when);
+        }
+        Link::Problem(problem) => {
+            // The same problem in other words is no news.
+            let known = status.conditions.iter().any(|found| {
+                found.type_ == CONNECTED
+                    && found.status == "False"
+                    && found.reason == problem.reason
+                    && found.observed_generation == generation
+            });
+            if !known {
+                let said = (problem.reason, problem.message.as_str());
+                set_condition(&mut status, CONNECTED, Some(false), said, when);
+            }
+        }
+    }
+    match verdict {
+        Verdict::Accepted(identity) => {
+            status.identity.get_or_insert_with(|| identity.clone());
+            set_condition(&mut status, ACCEPTED, Some(true), ("Accepted", ""), when);
+        }
+        Verdict::Refused(reason, message) => {
+            let said = (*reason, message.as_str());
+            set_condition(&mut status, ACCEPTED, Some(false), said, when);
+        }
+        Verdict::Unknown(true) => {}
+        Verdict::Unknown(false) => {
+            let said = ("NotConnected", "its control plane could not be asked yet");
+            set_condition(&mut status, ACCEPTED, None, said, when);
+        }
+    }
+    set_synced(&mut status, seen, verdict, when);
+    if seen.has_binder {
+        status.binder = Some(DetectedBinder::Tenant);
+    }
+    if let Some(claims) = &seen.claims {
+        status.claims.clone_from(claims);
+    }
+    status.observed_generation = generation;
+    status
+}
+
+/// What was synced once is not said to be otherwise at each restart.
+fn set_synced(
+    status: &mut TenantStatus,
+    seen: &Seen,
+    verdict: &Verdict,
+    when: (Option<i64>, Timestamp),
+) {
+    let before = status.conditions.iter();
+    let before = before.into_iter().any(|found| found.type_ == SYNCED && found.status == "True");
+    let refused = matches!(verdict, Verdict::Refused(..));
+    let (holds, said) = if refused {
+        (false, ("NotAccepted", "nothing of it is followed"))
+    } else if seen.synced || before {
+        (true, ("Synced", ""))
+    } else {
+        (false, ("Waiting", "not all of its objects are known yet"))
+    };
+    set_condition(status, SYNCED, Some(holds), said, when);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::acceptance::tests::tenant;
+    use carrick_k8s::{problem::UNREACHABLE, status::same};
+
+    fn said(status: &TenantStatus) -> Vec<String> {
+        let conditions = status.conditions.iter();
+        conditions.map(|c| format!("{} {} {} {}", c.type_, c.status, c.reason, c.message)).collect()
+    }
+
+    fn next(tenant: &mut Tenant, seen: &Seen, verdict: &Verdict) -> Vec<String> {
+        let status = status(tenant, seen, verdict, Timestamp::UNIX_EPOCH);
+        tenant.status = Some(status.clone());
+        said(&status)
+    }
+
+    #[test]
+    fn the_way_of_a_tenant_to_synced_and_through_an_outage() {
+        let mut tenant = tenant("acme", 1, None);
+        let mut seen = Seen::default();
+        assert_eq!(
+            next(&mut tenant, &seen, &Verdict::Unknown(false)),
+            [
+                "Accepted Unknown NotConnected its control plane could not be asked yet",
+                "Synced False Waiting not all of its objects are known yet",
+            ]
+        );
+        seen.link = Link::Connected("x".into());
+        let accepted = Verdict::Accepted("x".into());
+        next(&mut tenant, &seen, &accepted);
+        seen.synced = true;
+        let there = ["Accepted True Accepted ", "Synced True Synced ", "Connected True Connected "];
+        assert_eq!(next(&mut tenant, &seen, &accepted), there);
+        assert_eq!(tenant.status.as_ref().unwrap().identity.as_deref(), Some("x"));
+        // After a restart nothing is known, and nothing else is said.
+        let restarted = Seen::default();
+        assert_eq!(next(&mut tenant, &restarted, &Verdict::Unknown(true)), there);
+        seen.link = Link::Problem(ConnectionProblem::new(UNREACHABLE, "first"));
+        let outage = next(&mut tenant, &seen, &accepted);
+        assert_eq!(outage[2], "Connected False Unreachable first");
+        let before = tenant.status.clone().unwrap();
+        seen.link = Link::Problem(ConnectionProblem::new(UNREACHABLE, "second"));
+        next(&mut tenant, &seen, &accepted);
+        assert!(same(&before, &tenant.status.unwrap()), "no news");
+    }
+
+    #[test]
+    fn a_refused_tenant_keeps_what_was_pinned() {
+        let mut tenant = tenant("acme", 1, Some("x"));
+        let seen = Seen {
+            link: Link::Connected("y".into()),
+            has_binder: true,
+            claims: Some([("Bound".to_owned(), 2)].into()),
+            ..Seen::default()
+        };
+        let refused = Verdict::Refused("IdentityChanged", "why".into());
+        let said = next(&mut tenant, &seen, &refused);
+        assert_eq!(said[1], "Accepted False IdentityChanged why");
+        assert_eq!(said[2], "Synced False NotAccepted nothing of it is followed");
+        let status = tenant.status.unwrap();
+        assert_eq!(status.identity.as_deref(), Some("x"));
+        assert_eq!(status.binder, Some(DetectedBinder::Tenant));
+        assert_eq!(status.claims["Bound"], 2);
+    }
+}

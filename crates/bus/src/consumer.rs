@@ -245,14 +245,13 @@ impl Consumer {
             if self.check_at <= Instant::now() {
                 self.check().await;
             } else if let Ok(message) = timeout_at(self.check_at, messages.next()).await {
-                self.take(message);
+                self.take(message).await;
             }
         }
     }
 
     /// Whether the consumer is still the same one.
     async fn check(&mut self) {
-        eprintln!("{:?} CHECK", std::time::SystemTime::now());
         self.check_at = Instant::now() + CHECK_EVERY;
         let found = match self.bus.stream(self.settings.family).await {
             Ok(stream) => stream.consumer_info(&self.settings.name).await.ok(),
@@ -260,12 +259,11 @@ impl Consumer {
         };
         // What can't be asked now is noticed by the missing heartbeat.
         if found.is_some_and(|info| info.created != self.created) {
-            self.reopen("another replica made it anew");
+            self.reopen("another replica made it anew").await;
         }
     }
 
-    fn take(&mut self, message: Option<Result<jetstream::Message, pull::MessagesError>>) {
-        if let Some(Err(e)) = &message { eprintln!("{:?} ERR {e}", std::time::SystemTime::now()); }
+    async fn take(&mut self, message: Option<Result<jetstream::Message, pull::MessagesError>>) {
         match message {
             Some(Ok(message)) => {
                 self.missed = 0;
@@ -279,24 +277,26 @@ impl Consumer {
             {
                 self.missed += 1;
             }
-            Some(Err(error)) => self.reopen(&error.to_string()),
-            None => self.reopen("it ended"),
+            Some(Err(error)) => self.reopen(&error.to_string()).await,
+            None => self.reopen("it ended").await,
         }
     }
 
-    fn reopen(&mut self, error: &str) {
+    async fn reopen(&mut self, error: &str) {
         self.open = None;
         self.missed = 0;
         if self.quiet.due() {
             let name = &self.settings.name;
             warn!(consumer = %name, error, "Consumer lost, opening it again");
         }
+        // The server deletes a consumer's state a moment after the consumer. One that is made in
+        // between inherits it, and takes for delivered what nobody here has seen.
+        tokio::time::sleep(RETRY_AFTER).await;
     }
 
     /// Opens the consumer, and makes it if it is gone.
     async fn open(&mut self) {
         let opened = self.try_open().await;
-        eprintln!("{:?} OPEN {:?}", std::time::SystemTime::now(), opened.as_ref().map(|o|o.1).map_err(|e|e.to_string()));
         match opened {
             Ok((messages, created)) => {
                 if created != self.created {
@@ -339,7 +339,6 @@ impl Consumer {
 fn delivered(message: jetstream::Message) -> Option<Delivered> {
     let info = message.info().ok()?;
     let (sequence, delivered) = (info.stream_sequence, info.delivered);
-    eprintln!("{:?} MSG {info:?}", std::time::SystemTime::now());
     let (message, acker) = message.split();
     Some(Delivered {
         subject: message.subject.to_string(),

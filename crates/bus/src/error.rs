@@ -57,6 +57,15 @@ pub enum Error {
         /// Its name.
         stream: String,
     },
+    /// Nobody answers for a stream: it has no leader now, as after the loss of a server, or is not
+    /// there.
+    #[error(
+        "stream {stream} does not answer; it has no leader now, or the watcher has not made it"
+    )]
+    StreamSilent {
+        /// Its name.
+        stream: String,
+    },
     /// No answer in time.
     #[error("{what}: no answer within {limit:?}; check the nats server")]
     Timeout {
@@ -116,6 +125,7 @@ impl Error {
             Self::Url { .. } | Self::File { .. } | Self::Refused { .. } => Class::Stop,
             Self::TooLarge { .. } | Self::Encode { .. } => Class::Reject,
             Self::StreamMissing { .. }
+            | Self::StreamSilent { .. }
             | Self::Timeout { .. }
             | Self::Contended { .. }
             | Self::Incomplete { .. } => Class::Retry,

@@ -183,7 +183,7 @@ pub(crate) fn publish_error(
 ) -> Error {
     match error.kind() {
         PublishErrorKind::StreamNotFound => {
-            Error::StreamMissing { stream: family.stream(bus.target()) }
+            Error::StreamSilent { stream: family.stream(bus.target()) }
         }
         PublishErrorKind::MaxPayloadExceeded => Error::TooLarge { what },
         _ => Error::server(format!("publish {what}"), error),

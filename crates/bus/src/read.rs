@@ -224,7 +224,7 @@ impl Bus {
                 Some(404) => return Ok(Answer::Nothing),
                 Some(TOO_MANY) => return Ok(Answer::TooMany),
                 Some(code) if code == StatusCode::NO_RESPONDERS.as_u16() => {
-                    return Err(Error::StreamMissing { stream });
+                    return Err(Error::StreamSilent { stream });
                 }
                 Some(code) => {
                     let said = message.description.unwrap_or_default();

@@ -55,6 +55,16 @@ impl<'a> PatchBuilder<'a> {
         self
     }
 
+    /// Changes `path` from the value that was seen: of several that try it, one does.
+    #[must_use]
+    pub fn change(self, path: &[&str], seen: Option<Value>, value: Value) -> Self {
+        let tested = match seen {
+            Some(seen) => self.test(path, seen),
+            None => self.test_version(),
+        };
+        tested.set(path, value)
+    }
+
     /// Replaces `path`, which must exist.
     #[must_use]
     pub fn replace(mut self, path: &[&str], value: Value) -> Self {
@@ -94,7 +104,12 @@ impl<'a> PatchBuilder<'a> {
         match self.meta.finalizers.as_deref().unwrap_or_default() {
             [] => self.test_version().set(&["metadata", "finalizers"], json!([name])),
             list if list.iter().any(|found| found == name) => self,
-            _ => self.set(&["metadata", "finalizers", "-"], json!(name)),
+            // Appended to the very list that was seen: never a second time.
+            list => {
+                let seen = json!(list);
+                self.test(&["metadata", "finalizers"], seen)
+                    .set(&["metadata", "finalizers", "-"], json!(name))
+            }
         }
     }
 

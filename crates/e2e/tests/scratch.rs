@@ -21,6 +21,8 @@ async fn scratch() -> Result<()> {
             let names: Vec<_> = (0..n).map(|i| format!("data-{i}")).collect();
             let m = measure(&client, "team-a", names.clone(), CLASS, (Duration::from_secs(60), |_| {})).await?;
             println!("{name}: {:.1}/s p50 {:?} p90 {:?} p99 {:?}", m.rate(), m.percentile(50), m.percentile(90), m.percentile(99));
+            let ps = std::process::Command::new("sh").args(["-c", "ps -eo rss,cputimes,args --sort=-cputimes | grep -E \"carrick-|kube-|etcd|nats-server\" | grep -v grep | cut -c1-110 | head -16; uptime"]).output()?;
+            println!("{}", String::from_utf8_lossy(&ps.stdout));
             stage.linked(name, "team-a", &names).await?;
         }
         Ok(())

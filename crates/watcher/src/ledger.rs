@@ -56,6 +56,19 @@ struct Entry {
     waiting: Option<(Body, Version)>,
 }
 
+impl Entry {
+    /// This is the newest state; `live` counts the live ones.
+    fn know(&mut self, version: Version, live: &mut usize) {
+        *live -= usize::from(self.is_live());
+        self.newest = Some(version);
+        *live += usize::from(self.is_live());
+    }
+
+    fn is_live(&self) -> bool {
+        self.newest.as_ref().is_some_and(|newest| !newest.deleted)
+    }
+}
+
 /// What is on the bus, and what is to go there.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -66,6 +79,7 @@ pub(crate) struct Ledger {
     tombstones: VecDeque<FactSubject>,
     waiting: usize,
     flying: usize,
+    live: usize,
 }
 
 impl Ledger {
@@ -76,7 +90,7 @@ impl Ledger {
         }
         let entry = self.entries.entry(subject).or_default();
         entry.sequence = sequence;
-        entry.newest = Some(version);
+        entry.know(version, &mut self.live);
     }
 
     /// The object is like this now.
@@ -162,15 +176,19 @@ impl Ledger {
         self.flying -= 1;
         if entry.waiting.is_some() {
             self.ready.push_back(subject.clone());
-        } else if found.is_some() {
-            entry.newest = found;
+        } else if let Some(found) = found {
+            entry.know(found, &mut self.live);
         }
     }
 
     /// What is live on the bus, or will be.
     pub(crate) fn live(&self) -> impl Iterator<Item = &FactSubject> {
-        let live = |entry: &Entry| entry.newest.as_ref().is_some_and(|n| !n.deleted);
-        self.entries.iter().filter(move |(_, entry)| live(entry)).map(|(subject, _)| subject)
+        self.entries.iter().filter(|(_, entry)| entry.is_live()).map(|(subject, _)| subject)
+    }
+
+    /// How many facts are live on the bus, at least.
+    pub(crate) fn stored(&self) -> usize {
+        self.live.saturating_sub(self.pending())
     }
 
     /// How many facts wait or are on their way.
@@ -180,7 +198,7 @@ impl Ledger {
 
     fn wait(&mut self, subject: FactSubject, body: Body, version: Version) {
         let entry = self.entries.entry(subject.clone()).or_default();
-        entry.newest = Some(version.clone());
+        entry.know(version.clone(), &mut self.live);
         if entry.waiting.replace((body, version)).is_none() {
             self.waiting += 1;
             if !entry.flying {
@@ -196,10 +214,10 @@ impl Ledger {
             return;
         }
         if let Some(oldest) = self.tombstones.pop_front() {
-            let gone = self.entries.get(&oldest).is_some_and(|entry| {
-                let deleted = entry.newest.as_ref().is_some_and(|n| n.deleted);
-                deleted && !entry.flying && entry.waiting.is_none()
-            });
+            let gone = self
+                .entries
+                .get(&oldest)
+                .is_some_and(|entry| !entry.is_live() && !entry.flying && entry.waiting.is_none());
             if gone {
                 self.entries.remove(&oldest);
             }
@@ -276,8 +294,9 @@ mod tests {
         let second = ledger.next().unwrap();
         assert_eq!((second.version.rv, second.expected), (99, 5));
         ledger.finished(&second.subject, 6, None);
+        assert_eq!(ledger.stored(), 1, "one of two is on its way");
         ledger.finished(&subject("b"), 7, None);
-        assert_eq!(ledger.pending(), 0);
+        assert_eq!((ledger.pending(), ledger.stored()), (0, 2));
     }
 
     #[test]
@@ -294,6 +313,7 @@ mod tests {
         ledger.bury(subject("a"), Some(object("u", 12)));
         assert_eq!(ledger.next(), None);
         assert_eq!(ledger.live().count(), 0);
+        assert_eq!(ledger.stored(), 0);
     }
 
     #[test]

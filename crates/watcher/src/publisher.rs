@@ -1,6 +1,13 @@
 //! Brings to the bus what a ledger holds, many facts at once, each subject in order.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use carrick_bus::{Bus, Class, Error, FactMeta, PublishOutcome};
 use carrick_core::{FactSubject, Side};
@@ -32,11 +39,24 @@ struct Landed {
     outcome: Result<Option<PublishOutcome>, Error>,
 }
 
+/// What all publishers share.
+#[derive(Clone, Debug)]
+pub(crate) struct Means {
+    /// The bus.
+    pub(crate) bus: Bus,
+    /// How many facts may be on their way.
+    pub(crate) permits: Arc<Semaphore>,
+    /// How many live facts the bus must have, at least, by the publishers of one session.
+    pub(crate) stored: Arc<AtomicUsize>,
+    /// What is counted.
+    pub(crate) metrics: Metrics,
+}
+
 /// Publishes the facts of one watcher.
 pub(crate) struct Publisher {
-    bus: Bus,
-    permits: Arc<Semaphore>,
-    metrics: Metrics,
+    means: Means,
+    /// How many of those that the bus must have are this one's.
+    stored: usize,
     side: Side,
     ledger: Ledger,
     loaded: HashSet<String>,
@@ -44,12 +64,11 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes facts of one side. `permits` are shared by all.
-    pub(crate) fn new(bus: Bus, permits: Arc<Semaphore>, metrics: Metrics, side: Side) -> Self {
+    /// Publishes facts of one side.
+    pub(crate) fn new(means: Means, side: Side) -> Self {
         Self {
-            bus,
-            permits,
-            metrics,
+            means,
+            stored: 0,
             side,
             ledger: Ledger::default(),
             loaded: HashSet::new(),
@@ -62,7 +81,7 @@ impl Publisher {
         if self.loaded.contains(tenant) {
             return Ok(());
         }
-        for entry in self.bus.fact_index(tenant).await? {
+        for entry in self.means.bus.fact_index(tenant).await? {
             if origin(&entry.subject.facet).0 == self.side {
                 let version =
                     Version { uid: entry.meta.uid, rv: entry.meta.rv, deleted: entry.meta.deleted };
@@ -70,6 +89,7 @@ impl Publisher {
             }
         }
         self.loaded.insert(tenant.to_owned());
+        self.count(self.ledger.stored());
         Ok(())
     }
 
@@ -83,6 +103,7 @@ impl Publisher {
                 fetch @ Act::Fetch(..) => left.push(fetch),
             }
         }
+        self.count(self.ledger.stored());
         left
     }
 
@@ -109,8 +130,8 @@ impl Publisher {
             let Some(out) = self.ledger.next() else {
                 break;
             };
-            let (bus, permits) = (self.bus.clone(), self.permits.clone());
-            self.flying.push(publish(bus, permits, out).boxed());
+            let means = self.means.clone();
+            self.flying.push(publish(means, out).boxed());
         }
         match self.flying.next().await {
             Some(landed) => self.landed(landed),
@@ -122,7 +143,7 @@ impl Publisher {
         let (subject, origin) = (&out.subject, origin(&out.subject.facet));
         match outcome {
             Ok(Some(PublishOutcome::Stored { sequence })) => {
-                self.metrics.published(origin, out.version.deleted);
+                self.means.metrics.published(origin, out.version.deleted);
                 self.ledger.finished(subject, sequence, None);
             }
             Ok(Some(PublishOutcome::Outdated { sequence, rv, deleted })) => {
@@ -130,7 +151,7 @@ impl Publisher {
                 let uid = String::new();
                 let found = Version { uid, rv, deleted };
                 if !same {
-                    self.metrics.outdated(origin);
+                    self.means.metrics.outdated(origin);
                 }
                 let found = (!same).then_some(found);
                 self.ledger.finished(subject, sequence, found);
@@ -138,20 +159,35 @@ impl Publisher {
             Ok(None) => self.ledger.finished(subject, 0, None),
             Err(error) if error.class() == Class::Reject => {
                 tracing::warn!(%subject, %error, "A fact can't be published and is left out");
-                self.ledger.finished(subject, out.expected, None);
+                let nothing = Version { uid: String::new(), rv: 0, deleted: true };
+                self.ledger.finished(subject, out.expected, Some(nothing));
             }
             Err(error) => return Err(error),
         }
+        self.count(self.ledger.stored());
         Ok(())
+    }
+
+    fn count(&mut self, stored: usize) {
+        // In this order it is never too many.
+        self.means.stored.fetch_sub(self.stored, Ordering::SeqCst);
+        self.means.stored.fetch_add(stored, Ordering::SeqCst);
+        self.stored = stored;
     }
 }
 
-async fn publish(bus: Bus, permits: Arc<Semaphore>, out: Outgoing) -> Landed {
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.count(0);
+    }
+}
+
+async fn publish(means: Means, out: Outgoing) -> Landed {
     // It is never closed.
-    let _permit = permits.acquire().await;
+    let _permit = means.permits.acquire().await;
     let mut attempt = 1;
     loop {
-        match publish_once(&bus, &out).await {
+        match publish_once(&means.bus, &out).await {
             Err(error) if worth_another(&error) && attempt < ATTEMPTS => {
                 attempt += 1;
                 sleep(RETRY_AFTER).await;

@@ -5,7 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,6 +26,7 @@ use crate::{
     acceptance::{Candidate, Verdict, decide},
     host,
     placement::{HostTenant, HostView},
+    publisher::Means,
     report::{Entry, Next, Written},
     shared::{Gates, Shared, until},
     status::{Link, Seen},
@@ -36,6 +40,7 @@ const STREAM_EVERY: Duration = Duration::from_secs(10);
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     gates: &'a Gates,
+    means: Means,
     entries: BTreeMap<String, Entry>,
     tasks: JoinSet<Result<()>>,
     tasks_begun: u64,
@@ -68,6 +73,7 @@ async fn session(shared: &Arc<Shared>, gates: &Gates) -> Result<std::convert::In
     let mut it = Session {
         shared,
         gates,
+        means: Means { stored: Arc::default(), ..shared.means.clone() },
         entries: BTreeMap::new(),
         tasks: JoinSet::new(),
         tasks_begun: 0,
@@ -79,9 +85,9 @@ async fn session(shared: &Arc<Shared>, gates: &Gates) -> Result<std::convert::In
     };
     it.refresh_all();
     let (complete, mut host_complete) = watch::channel(false);
-    let host = host::Watcher::new(shared.clone(), it.view.subscribe(), complete);
+    let host = host::Watcher::new(shared.clone(), it.means.clone(), it.view.subscribe(), complete);
     it.tasks.spawn(host.run());
-    let looks = watch_stream(shared, stream);
+    let looks = watch_stream(shared, it.means.stored.clone(), stream);
     tokio::pin!(looks);
     loop {
         it.say();
@@ -107,13 +113,14 @@ fn ended_task(ended: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
 }
 
 /// Looks at the stream of facts now and then; ends when it has lost something.
-async fn watch_stream(shared: &Shared, mut was: Incarnation) -> Error {
+async fn watch_stream(shared: &Shared, stored: Arc<AtomicUsize>, mut was: Incarnation) -> Error {
     let mut ticks = interval(STREAM_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        let least = stored.load(Ordering::SeqCst);
         match shared.bus.facts_incarnation().await {
-            Ok(now) if was.lost_by(&now) => {
+            Ok(now) if was.lost_by(&now) || now.messages < count(least) => {
                 return anyhow!("the stream of facts has lost what was in it");
             }
             Ok(now) => was = now,
@@ -122,6 +129,10 @@ async fn watch_stream(shared: &Shared, mut was: Incarnation) -> Error {
             Err(error) => tracing::debug!(%error, "The stream of facts can't be looked at"),
         }
     }
+}
+
+fn count(facts: usize) -> u64 {
+    u64::try_from(facts).unwrap_or(u64::MAX)
 }
 
 impl Session<'_> {
@@ -182,7 +193,8 @@ impl Session<'_> {
         };
         entry.accepted = watch::Sender::new(None);
         let accepted = entry.accepted.subscribe();
-        let watcher = Watcher::new(self.shared.clone(), client, reporter, accepted);
+        let watcher =
+            Watcher::new(self.shared.clone(), self.means.clone(), client, reporter, accepted);
         entry.task = Some((self.tasks.spawn(watcher.run()), self.tasks_begun));
     }
 

@@ -13,12 +13,9 @@ use futures::{
     StreamExt as _,
     stream::{BoxStream, SelectAll},
 };
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
-use crate::{metrics::Metrics, publisher::Publisher};
+use crate::{metrics::Metrics, publisher::Means};
 
 /// How often the same trouble is logged.
 const LOG_EVERY: Duration = Duration::from_secs(30);
@@ -41,8 +38,8 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     /// What is counted.
     pub(crate) metrics: Metrics,
-    /// How many facts may be on their way.
-    pub(crate) permits: Arc<Semaphore>,
+    /// What publishers need.
+    pub(crate) means: Means,
     /// When trouble with a watch was last logged.
     pub(crate) said: Mutex<Cadence>,
 }
@@ -51,12 +48,6 @@ impl Shared {
     /// When trouble is to be logged.
     pub(crate) fn cadence() -> Cadence {
         Cadence::new(LOG_EVERY)
-    }
-
-    /// A publisher of facts of one side.
-    pub(crate) fn publisher(&self, side: Side) -> Publisher {
-        let (bus, permits) = (self.bus.clone(), self.permits.clone());
-        Publisher::new(bus, permits, self.metrics.clone(), side)
     }
 
     /// A watch of one kind.

@@ -18,7 +18,7 @@ use tokio::{sync::Semaphore, time::sleep};
 
 use crate::{
     metrics::Metrics,
-    publisher::FLYING,
+    publisher::{FLYING, Means},
     shared::{Gates, Shared},
 };
 
@@ -37,14 +37,21 @@ pub(crate) async fn start(context: &Context, gates: &Gates) -> anyhow::Result<Ar
     pool.ready().await;
     gates.tenants.open();
     let names = Names::new(settings.target.domain, sync_target.key());
+    let metrics = Metrics::register(&context.registry);
+    let means = Means {
+        bus: bus.clone(),
+        permits: Arc::new(Semaphore::new(FLYING)),
+        stored: Arc::default(),
+        metrics: metrics.clone(),
+    };
     Ok(Arc::new(Shared {
         host,
         bus,
         pool,
         target: sync_target,
         names,
-        metrics: Metrics::register(&context.registry),
-        permits: Arc::new(Semaphore::new(FLYING)),
+        metrics,
+        means,
         said: Mutex::new(Shared::cadence()),
     }))
 }

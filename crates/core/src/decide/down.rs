@@ -17,13 +17,16 @@ use k8s_openapi::{
 use serde_json::json;
 
 use super::{
-    claim_phase,
-    ownership::{ClaimOwner, annotation, check_host_namespace, claim_owner, label},
+    claim_phase, class_name,
+    ownership::{
+        ClaimOwner, VolumeLocator, annotation, check_host_namespace, claim_owner, has_finalizer,
+        volume_locator,
+    },
     volume_name,
 };
 use crate::{
     fact::ClaimFacts,
-    names::{BETA_STORAGE_CLASS, DELAYED, PROVISIONER, TENANT_CLAIM_UID, is_reserved},
+    names::{DELAYED, PROVISIONER, TENANT_CLAIM_UID, is_reserved},
     patch::PatchBuilder,
     policy::{Binder, HostClass, Policy},
     quantity,
@@ -54,8 +57,14 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
             "ClassNotPublished",
             format!("waits for storage class {class} to be published in the tenant"),
         ),
+        Ok(Desired::NotSeenYet) => wait_to_see(),
         Err(reason) => Decision::refused(STEP, reason),
     }
+}
+
+fn wait_to_see() -> Decision {
+    let message = "the claim has its volume already; waits to see its host claim again";
+    Decision::waiting(STEP, "WaitingForHostClaim", message)
 }
 
 /// What is to stand on the host for a claim.
@@ -66,6 +75,8 @@ enum Desired {
     TenantsOwn,
     /// Nothing yet: the tenant's binder does not know the class so far.
     NotPublishedYet(String),
+    /// Not known: the claim names a volume, and nothing of the host's side is seen so far.
+    NotSeenYet,
 }
 
 fn carry_down(
@@ -116,11 +127,7 @@ fn carry_down(
 /// A claim that was bound is not carried down anew: an empty volume would take its data's place.
 fn lost_sight(facts: &ClaimFacts) -> Decision {
     if facts.host_claim.is_none() {
-        return Decision::waiting(
-            STEP,
-            "WaitingForHostClaim",
-            "the claim was bound; waits to see its host claim again",
-        );
+        return wait_to_see();
     }
     Decision::refused(
         STEP,
@@ -286,7 +293,10 @@ fn desired_spec(
             "spec.selector would choose among the host's volumes; leave it out",
         ));
     }
-    check_volume_name(facts, claim, policy)?;
+    let volume = match named_volume(facts, claim, policy)? {
+        Ok(volume) => volume,
+        Err(instead) => return Ok(instead),
+    };
     let size = spec.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
     let attributes = spec.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty());
     let attributes = match attributes {
@@ -310,7 +320,8 @@ fn desired_spec(
         }),
         storage_class_name: class,
         volume_attributes_class_name: attributes,
-        data_source: data_source(spec)?,
+        data_source: data_source(spec, &facts.key.namespace)?,
+        volume_name: volume,
         ..PersistentVolumeClaimSpec::default()
     })))
 }
@@ -321,8 +332,7 @@ fn host_class(
     claim: &PersistentVolumeClaim,
     policy: &Policy,
 ) -> Result<Result<Option<String>, Desired>, Reason> {
-    let spec = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-    let named = annotation(&claim.metadata, BETA_STORAGE_CLASS).or(spec);
+    let named = class_name(claim);
     let rules = &policy.tenant.classes;
     let in_tenant = named.and_then(|name| facts.live_tenant_class(name));
     if in_tenant.is_some_and(|class| class.provisioner != PROVISIONER)
@@ -350,25 +360,31 @@ fn host_class(
     })
 }
 
-/// A volume may be named only if it is the one carried up for this very claim.
-fn check_volume_name(
+/// A volume may be named only if it was carried up for this very claim name; then the host claim
+/// names it too, so that no other one can take its place.
+fn named_volume(
     facts: &ClaimFacts,
     claim: &PersistentVolumeClaim,
     policy: &Policy,
-) -> Result<(), Reason> {
+) -> Result<Result<Option<String>, Desired>, Reason> {
     let Some(name) = volume_name(claim) else {
-        return Ok(());
+        return Ok(Ok(None));
     };
-    let carried_up = facts.host_volumes.get(name).is_some_and(|fact| {
-        label(&fact.object.metadata, &policy.names.cluster()) == Some(policy.names.key())
-    });
+    let volume = facts.host_volumes.get(name);
+    let carried_up =
+        volume.is_some_and(|fact| volume_locator(&fact.object, policy) == VolumeLocator::Ours);
     let bound_to_it = facts.host_claim.as_ref().is_some_and(|fact| {
         volume_name(&fact.object) == Some(name)
             && matches!(claim_owner(&fact.object, policy), ClaimOwner::Uid(uid)
                 if Some(uid) == claim.metadata.uid.as_deref())
     });
     if carried_up || bound_to_it {
-        return Ok(());
+        return Ok(Ok(Some(name.to_owned())));
+    }
+    // Where facts are still coming in, a claim that was carried down is not refused for it.
+    let carried_down = has_finalizer(&claim.metadata, &policy.names.finalizer());
+    if carried_down && volume.is_none() && facts.host_claim.is_none() {
+        return Ok(Err(Desired::NotSeenYet));
     }
     Err(Reason::new(
         "VolumeNameRefused",
@@ -379,6 +395,7 @@ fn check_volume_name(
 /// A data source goes down only if it is a claim of the same namespace.
 fn data_source(
     spec: &PersistentVolumeClaimSpec,
+    own: &str,
 ) -> Result<Option<TypedLocalObjectReference>, Reason> {
     let is_claim = |group: Option<&str>, kind: &str| {
         group.is_none_or(str::is_empty) && kind == "PersistentVolumeClaim"
@@ -390,7 +407,8 @@ fn data_source(
         ))
     };
     if let Some(reference) = &spec.data_source_ref {
-        if reference.namespace.as_deref().is_some_and(|namespace| !namespace.is_empty()) {
+        let elsewhere = |namespace: &str| !namespace.is_empty() && namespace != own;
+        if reference.namespace.as_deref().is_some_and(elsewhere) {
             return refused("an object of another namespace");
         }
         if !is_claim(reference.api_group.as_deref(), &reference.kind) {

@@ -20,8 +20,12 @@ pub mod upsync;
 
 #[cfg(test)]
 pub(crate) mod fixtures;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+use crate::names::BETA_STORAGE_CLASS;
 
 /// A claim's phase; `Pending` where it has none yet.
 pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
@@ -32,6 +36,13 @@ pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
 pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     let spec = claim.spec.as_ref()?;
     spec.volume_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The storage class that a claim names, if it names one: by the annotation from before
+/// `spec.storageClassName`, which goes first as in the API server, or by that field.
+pub fn class_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let spec = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    ownership::annotation(&claim.metadata, BETA_STORAGE_CLASS).or(spec)
 }
 
 /// A volume's phase, if it has one.

@@ -73,10 +73,11 @@ fn bound(
     link(claim, host, volume, name, policy)
 }
 
-/// Whether a volume in the tenant is ours and points at this very claim.
+/// Whether a volume in the tenant is ours, is there to stay, and points at this very claim.
 fn points_at(volume: &PersistentVolume, claim: &PersistentVolumeClaim, policy: &Policy) -> bool {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     is_carried_up(volume, policy)
+        && volume.metadata.deletion_timestamp.is_none()
         && reference.is_some_and(|reference| claim_ref::names_claim(reference, claim))
 }
 
@@ -100,6 +101,7 @@ fn link(
         }
         None if policy.tenant.binder != Binder::Tenant => {
             let patch = PatchBuilder::new(&claim.metadata)
+                .test_version()
                 .set(&["spec", "volumeName"], json!(name))
                 .build();
             let action = patch.map(Action::Patch);
@@ -134,10 +136,11 @@ fn status_patch(
     let modes = wanted.access_modes.or_else(|| volume.spec.as_ref()?.access_modes.clone());
     let mut patch = PatchBuilder::new(&claim.metadata).test(&["spec", "volumeName"], json!(name));
     if claim.status.is_none() {
-        patch = patch.set(&["status"], json!({}));
+        patch = patch.test_version().set(&["status"], json!({}));
     }
     if present.phase.as_deref() != Some("Bound") {
-        patch = patch.set(&["status", "phase"], json!("Bound"));
+        let seen = present.phase.map(|phase| json!(phase));
+        patch = patch.change(&["status", "phase"], seen, json!("Bound"));
     }
     if modes.is_some() && present.access_modes != modes {
         patch = patch.set(&["status", "accessModes"], json!(modes));
@@ -167,9 +170,11 @@ fn other_phase(claim: &PersistentVolumeClaim, phase: &str, policy: &Policy) -> D
     }
     let mut patch = PatchBuilder::new(&claim.metadata);
     if claim.status.is_none() {
-        patch = patch.set(&["status"], json!({}));
+        patch = patch.test_version().set(&["status"], json!({}));
     }
-    let patch = patch.set(&["status", "phase"], json!(phase)).build();
+    let seen = claim.status.as_ref().and_then(|status| status.phase.as_ref());
+    let seen = seen.map(|phase| json!(phase));
+    let patch = patch.change(&["status", "phase"], seen, json!(phase)).build();
     write_if(Step::Status, claim_object(claim), patch.map(Action::PatchStatus), "host's phase")
 }
 

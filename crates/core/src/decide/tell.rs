@@ -97,7 +97,12 @@ fn own(decision: &Decision) -> Option<Problem> {
 
 /// What a claim waits for: the latest step on its way that waits, else what is seen from here.
 fn waiting(facts: &ClaimFacts, decision: &Decision) -> Problem {
+    let bound = facts.live_host_claim().is_some_and(|host| claim_phase(host) == "Bound");
     let record = steps_of(facts)
+        // Once the host has bound the claim, nobody waits for that any more, whatever was said.
+        .filter(|record| !bound || record.step > Step::Bind)
+        // What others wait for says more than what this service does, which is them.
+        .filter(|record| record.step < Step::Release)
         .filter(|record| matches!(record.outcome, Outcome::Waiting | Outcome::Retrying))
         .max_by_key(|record| record.step);
     let (code, message) = match (&decision.verdict, record) {
@@ -171,7 +176,11 @@ fn set_condition(
                 .replace(&["status", "conditions", &index], json!(condition))
         }
         (None, Some(list)) if !list.is_empty() => {
-            builder.set(&["status", "conditions", "-"], json!(condition))
+            // At this very version only: on older facts it would be appended a second time.
+            builder.test_version().set(&["status", "conditions", "-"], json!(condition))
+        }
+        (None, _) if claim.status.is_none() => {
+            builder.test_version().set(&["status"], json!({"conditions": [condition]}))
         }
         (None, _) => builder.test_version().set(&["status", "conditions"], json!([condition])),
     };

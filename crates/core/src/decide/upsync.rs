@@ -5,8 +5,10 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
 use super::{
+    class_name,
     ownership::{
-        VolumeLocator, annotation, has_cluster_label, is_carried_up, label, volume_locator,
+        VolumeLocator, annotation, has_cluster_label, is_carried_up, is_made_for, label,
+        volume_locator,
     },
     volume_phase,
 };
@@ -37,12 +39,35 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
     if policy.tenant.paused {
         return Decision::ignored(STEP);
     }
-    let volumes = facts.host_volumes.values().filter_map(|fact| fact.live()).filter(marked);
-    let decisions: Vec<_> = volumes.map(|volume| carry_up(facts, volume, policy)).collect();
-    let open =
-        |decision: &&Decision| !decision.writes.is_empty() || decision.verdict != Verdict::Done;
-    let next = decisions.iter().find(open).or(decisions.first());
+    let decisions: Vec<_> = facts
+        .host_volumes
+        .values()
+        .filter_map(|fact| fact.live())
+        .filter(marked)
+        .filter(|volume| !is_left_over(facts, volume, policy))
+        .map(|volume| carry_up(facts, volume, policy))
+        .collect();
+    // A volume that can't be carried up holds up no other one.
+    let writes = decisions.iter().find(|decision| !decision.writes.is_empty());
+    let open = decisions.iter().find(|decision| decision.verdict != Verdict::Done);
+    let next = writes.or(open).or(decisions.first());
     next.cloned().unwrap_or_else(|| Decision::ignored(STEP))
+}
+
+/// Whether a volume was carried up for an earlier claim of this name and is not bound for the
+/// claim that is there now: it says nothing about this one.
+fn is_left_over(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> bool {
+    let Some(claim) = facts.live_tenant_claim() else {
+        return false;
+    };
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let bound_uid = host.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_ref());
+    let bound_for_it = facts.live_host_claim().is_some_and(|host_claim| {
+        is_made_for(host_claim, uid, policy) && host_claim.metadata.uid.as_ref() == bound_uid
+    });
+    let made_for = annotation(&host.metadata, &policy.names.diff())
+        .and_then(|diff| claim_ref::parse_diff(diff).ok());
+    !bound_for_it && made_for.is_some_and(|made_for| !claim_ref::names_claim(&made_for, claim))
 }
 
 fn carry_up(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> Decision {
@@ -104,10 +129,12 @@ fn copy_of(
     let mut copy = PersistentVolume { spec: host.spec.clone(), ..PersistentVolume::default() };
     claim_ref::apply_diff(&mut copy, diff).map_err(|error| refused(error.to_string()))?;
     if let Some(spec) = &mut copy.spec {
-        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
-        let mapped = class.as_ref().and_then(|class| policy.tenant.classes.mapped.get(class));
+        // The class under the tenant's name for it, not under the host's.
+        let classes = &policy.tenant.classes;
+        let class = class_name(claim).or(classes.default.as_deref());
+        let mapped = class.and_then(|class| classes.mapped.get(class));
         if mapped.is_some() && mapped == spec.storage_class_name.as_ref() {
-            spec.storage_class_name = class;
+            spec.storage_class_name = class.map(str::to_owned);
         }
     }
     let meta = &mut copy.metadata;
@@ -182,7 +209,10 @@ fn status(
     }
     let patch = PatchBuilder::new(&present.metadata);
     match present.status {
-        Some(_) => patch.set(&["status", "phase"], json!(wanted)).build(),
-        None => patch.set(&["status"], json!({"phase": wanted})).build(),
+        Some(_) => {
+            let seen = volume_phase(present).map(|phase| json!(phase));
+            patch.change(&["status", "phase"], seen, json!(wanted)).build()
+        }
+        None => patch.test_version().set(&["status"], json!({"phase": wanted})).build(),
     }
 }

@@ -21,7 +21,7 @@ use self::state::State;
 use crate::{
     placement::{HostView, KINDS},
     places::Act,
-    publisher::Publisher,
+    publisher::{Means, Publisher},
     shared::{Changes, Shared},
 };
 
@@ -53,11 +53,11 @@ impl Watcher {
     /// A watcher that does nothing before [`run`](Self::run).
     pub(crate) fn new(
         shared: Arc<Shared>,
+        means: Means,
         view: watch::Receiver<Arc<HostView>>,
         complete: watch::Sender<bool>,
     ) -> Self {
-        let publisher = shared.publisher(Side::Host);
-        Self { shared, view, complete, publisher }
+        Self { shared, view, complete, publisher: Publisher::new(means, Side::Host) }
     }
 
     /// Never ends but with an error that needs a new session.

@@ -27,7 +27,7 @@ use tokio::{
 use self::state::State;
 use crate::{
     placement::KINDS,
-    publisher::Publisher,
+    publisher::{Means, Publisher},
     shared::{Changes, Shared, until},
 };
 
@@ -107,11 +107,12 @@ impl Watcher {
     /// A watcher that does nothing before [`run`](Self::run).
     pub(crate) fn new(
         shared: Arc<Shared>,
+        means: Means,
         client: Client,
         reporter: Reporter,
         accepted: watch::Receiver<Option<String>>,
     ) -> Self {
-        let publisher = shared.publisher(Side::Tenant);
+        let publisher = Publisher::new(means, Side::Tenant);
         Self { shared, client, reporter, accepted, publisher }
     }
 

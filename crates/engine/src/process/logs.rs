@@ -39,8 +39,9 @@ fn subscriber<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // That library logs every failed connection as an error; who asked says so in its own words.
-    let filter = EnvFilter::try_new(format!("kube_client=off,{}", settings.filter))?;
+    // These libraries log every failed connection; who asked says so in its own words.
+    let filter =
+        EnvFilter::try_new(format!("kube_client=off,async_nats=warn,{}", settings.filter))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     Ok(match settings.format {
         // The list of spans has the current one too.

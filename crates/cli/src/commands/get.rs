@@ -1,0 +1,204 @@
+//! `carrick get claims`: both sides of every claim, side by side.
+
+use anyhow::{Result, bail};
+use carrick_bus::Bus;
+use carrick_core::{
+    ClaimFacts, ClaimKey, Fact, Scope, StepRecord,
+    decide::{claim_phase, volume_name},
+};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::{Value, json};
+
+use crate::{
+    BusChoice, connect,
+    selector::Selector,
+    table::{age, table},
+};
+
+/// Claims read at a time.
+const AT_ONCE: usize = 32;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Show both sides of claims: phases, volume, last step, age.
+    #[command(
+        alias = "claim",
+        after_help = "Examples:\n  carrick get claims\n  \
+                                             carrick get claims acme/team-a -o wide"
+    )]
+    Claims(Args),
+}
+
+/// What to show, and how.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Which claims: TENANT[/NAMESPACE[/CLAIM]]; all without it
+    claims: Option<Selector>,
+    /// How to show them; wide adds the reason
+    #[arg(short, long, value_enum, default_value_t = Form::Table)]
+    output: Form,
+    #[clap(flatten)]
+    bus: BusChoice,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    Table,
+    Wide,
+    Json,
+    Name,
+}
+
+pub(crate) async fn run(Command::Claims(args): Command) -> Result<()> {
+    let Args { claims, output, bus } = args;
+    let bus = connect::bus(&bus).await?;
+    let scope = claims.as_ref().map(Selector::scope);
+    let keys = match &scope {
+        Some(Scope::Claim(key)) => vec![key.clone()],
+        scope => bus.claims_in(scope.as_ref()).await?,
+    };
+    let rows: Vec<Option<Row>> =
+        stream::iter(keys).map(|key| row(&bus, key)).buffered(AT_ONCE).try_collect().await?;
+    let rows: Vec<_> = rows.into_iter().flatten().collect();
+    if let (true, Some(scope)) = (rows.is_empty(), &scope) {
+        bail!("no claim of {scope} is known: check the names with `carrick get claims`");
+    }
+    println!("{}", show(&rows, output, Timestamp::now()));
+    Ok(())
+}
+
+/// One claim, as it is shown.
+struct Row {
+    key: ClaimKey,
+    tenant_phase: String,
+    host_phase: String,
+    volume: String,
+    step: String,
+    reason: String,
+    created: Option<Timestamp>,
+}
+
+async fn row(bus: &Bus, key: ClaimKey) -> Result<Option<Row>> {
+    let facts = bus.claim_facts(&key, false, 0).await?.facts;
+    let steps = bus.last_steps(&Scope::Claim(key)).await?;
+    Ok(summary(&facts, &steps))
+}
+
+/// `None` for a claim that is gone on both sides.
+fn summary(facts: &ClaimFacts, steps: &[StepRecord]) -> Option<Row> {
+    let phase = |fact: Option<&Fact<PersistentVolumeClaim>>| match fact {
+        None => String::new(),
+        Some(fact) if fact.deleted => "(gone)".to_owned(),
+        Some(fact) if fact.object.metadata.deletion_timestamp.is_some() => {
+            format!("{} (deleting)", claim_phase(&fact.object))
+        }
+        Some(fact) => claim_phase(&fact.object).to_owned(),
+    };
+    let (tenant, host) = (facts.live_tenant_claim(), facts.live_host_claim());
+    let any = tenant.or(host)?;
+    let volume = host.and_then(volume_name).or_else(|| tenant.and_then(volume_name));
+    let uid = tenant.and_then(|claim| claim.metadata.uid.as_deref());
+    let steps = steps.iter().filter(|record| Some(record.claim_uid.as_str()) == uid);
+    let last = steps.max_by_key(|record| record.time);
+    Some(Row {
+        key: facts.key.clone(),
+        tenant_phase: phase(facts.tenant_claim.as_ref()),
+        host_phase: phase(facts.host_claim.as_ref()),
+        volume: volume.unwrap_or_default().to_owned(),
+        step: last.map(|last| format!("{} {}", last.step, last.outcome)).unwrap_or_default(),
+        reason: last.map(|last| last.message.clone()).unwrap_or_default(),
+        created: any.metadata.creation_timestamp.as_ref().map(|time| time.0),
+    })
+}
+
+fn show(rows: &[Row], form: Form, now: Timestamp) -> String {
+    match form {
+        Form::Name => rows.iter().map(|row| row.key.to_string()).collect::<Vec<_>>().join("\n"),
+        Form::Json => {
+            let rows: Vec<Value> = rows.iter().map(json_row).collect();
+            format!("{:#}", Value::from(rows))
+        }
+        Form::Table | Form::Wide => {
+            let mut head = vec!["CLAIM", "TENANT", "HOST", "VOLUME", "STEP", "AGE"];
+            head.extend((form == Form::Wide).then_some("REASON"));
+            let cells = |row: &Row| {
+                let mut cells = vec![
+                    row.key.to_string(),
+                    row.tenant_phase.clone(),
+                    row.host_phase.clone(),
+                    row.volume.clone(),
+                    row.step.clone(),
+                    row.created.map(|created| age(created, now)).unwrap_or_default(),
+                ];
+                cells.extend((form == Form::Wide).then(|| row.reason.clone()));
+                cells
+            };
+            table(&head, &rows.iter().map(cells).collect::<Vec<_>>())
+        }
+    }
+}
+
+fn json_row(row: &Row) -> Value {
+    json!({
+        "tenant": row.key.tenant, "namespace": row.key.namespace, "claim": row.key.claim,
+        "tenantPhase": row.tenant_phase, "hostPhase": row.host_phase, "volume": row.volume,
+        "step": row.step, "reason": row.reason,
+        "created": row.created.map(|created| created.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carrick_core::{Facet, Outcome, Step};
+
+    fn facts() -> ClaimFacts {
+        let mut facts = ClaimFacts::new(ClaimKey::new("acme", "team-a", "data"));
+        let claim = |uid: &str, phase: &str, volume: Option<&str>| {
+            json!({
+                "metadata": {"name": "data", "uid": uid, "resourceVersion": "1",
+                             "creationTimestamp": "1970-01-01T00:00:00Z"},
+                "spec": {"volumeName": volume}, "status": {"phase": phase},
+            })
+        };
+        facts.insert(&Facet::TenantClaim, false, claim("t", "Pending", None)).unwrap();
+        facts.insert(&Facet::HostClaim, false, claim("h", "Bound", Some("pv-1"))).unwrap();
+        facts
+    }
+
+    fn step(uid: &str, second: i64, step: Step, outcome: Outcome) -> StepRecord {
+        StepRecord {
+            step,
+            outcome,
+            code: "Code".into(),
+            message: "waits".into(),
+            claim_uid: uid.into(),
+            time: Timestamp::from_second(second).unwrap(),
+        }
+    }
+
+    #[test]
+    fn both_sides_stand_side_by_side_with_the_last_step() {
+        let steps = [
+            step("t", 2, Step::Upsync, Outcome::Waiting),
+            step("t", 1, Step::Claim, Outcome::Done),
+            step("an earlier claim", 3, Step::Status, Outcome::Done),
+        ];
+        let rows = [summary(&facts(), &steps).unwrap()];
+        let now = Timestamp::from_second(9).unwrap();
+        assert_eq!(
+            show(&rows, Form::Wide, now),
+            "CLAIM             TENANT   HOST   VOLUME  STEP            AGE  REASON\n\
+             acme/team-a/data  Pending  Bound  pv-1    upsync waiting  9s   waits"
+        );
+        assert_eq!(show(&rows, Form::Name, now), "acme/team-a/data");
+        assert!(show(&rows, Form::Json, now).contains(r#""hostPhase": "Bound""#));
+    }
+
+    #[test]
+    fn a_claim_that_is_gone_is_not_shown() {
+        assert!(summary(&ClaimFacts::new(ClaimKey::new("a", "b", "c")), &[]).is_none());
+    }
+}

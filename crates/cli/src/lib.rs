@@ -1,1 +1,0 @@
-//! carrick: the command line of Carrick

@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
 
 use carrick_core::quiet::Quiet;
@@ -30,6 +31,8 @@ use crate::{
     watch::{Change, ObjectKey, WatchOptions, watch},
 };
 
+/// Pause after the host said that it does not know what a Tenant is.
+const NOT_SERVED_RETRY: Duration = Duration::from_millis(500);
 /// How many events a subscriber may be behind.
 const EVENTS: usize = 1024;
 
@@ -214,7 +217,10 @@ impl Pool {
 
     /// Follows the Tenants. Never ends; what it needs, it waits for.
     pub async fn run(&self) {
-        let mut tenants = watch(&self.host, Resource::of::<Tenant>(), self.options.watch.clone());
+        // In a new installation the watcher is just about to install their definition.
+        let options =
+            WatchOptions { not_served_retry: NOT_SERVED_RETRY, ..self.options.watch.clone() };
+        let mut tenants = watch(&self.host, Resource::of::<Tenant>(), options);
         let mut known = Known::default();
         let mut streams: BTreeMap<String, BoxStream<'static, Change>> = BTreeMap::new();
         loop {

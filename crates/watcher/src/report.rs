@@ -116,7 +116,9 @@ impl Entry {
 
     /// What is to be done about its status.
     pub(crate) fn next(&mut self, host: &Client) -> Next {
-        if self.writing {
+        let unasked =
+            self.seen.link == Link::Unknown && matches!(self.verdict, Verdict::Unknown(_));
+        if self.writing || unasked {
             return Next::Rest;
         }
         let known = self.tenant().clone();

@@ -67,7 +67,14 @@ impl Watcher {
             for tenant in view.tenants() {
                 self.publisher.load(tenant).await?;
             }
-            self.watch(view).await?;
+            if view.tenants().next().is_some() {
+                self.watch(view).await?;
+            } else {
+                // Nothing of the host is anybody's.
+                self.complete.send_if_modified(|known| !std::mem::replace(known, true));
+                self.view.changed().await?;
+                sleep(SETTLE).await;
+            }
         }
     }
 

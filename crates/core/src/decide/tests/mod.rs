@@ -1,1 +1,12 @@
+//! The decisions one by one, all together, and the laws that they keep.
 
+mod classes;
+mod down;
+mod down_way;
+mod laws;
+mod ownership;
+mod status;
+mod tell;
+mod transform;
+mod upsync;
+mod whole_way;

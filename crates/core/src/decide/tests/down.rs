@@ -1,0 +1,247 @@
+//! What of a tenant's claim goes down, and what is refused.
+
+use serde_json::{Value, json};
+
+use crate::{
+    decide::fixtures::{
+        Actor, Stage, Thing, World, assert_done, assert_ignored, assert_refused, assert_waits,
+        classes, entry, policy, policy_with, text,
+    },
+    names::{BETA_STORAGE_CLASS, Domain, PROVISIONER, TENANT_CLAIM_UID},
+    policy::{Binder, ClassRules, Selection},
+    write::Decision,
+};
+
+/// What becomes of a fresh claim with this changed.
+fn decide_with(patch: &Value) -> Decision {
+    let mut world = World::new();
+    world.merge(Thing::TenantClaim, patch);
+    world.decide(Actor::Down)
+}
+
+/// The host claim that is made for a claim with this changed.
+fn carried_down(rules: ClassRules, patch: &Value) -> Value {
+    let mut policy = policy();
+    policy.tenant.classes = rules;
+    let mut world = World::of(policy);
+    world.merge(Thing::TenantClaim, patch);
+    world.brought_to(Stage::CarriedDown).see(Thing::HostClaim).clone()
+}
+
+#[test]
+fn what_a_tenant_may_not_have_is_refused_before_anything_is_written() {
+    let beta = |class: &str| json!({"metadata": {"annotations": {(BETA_STORAGE_CLASS): class}}});
+    let snapshot =
+        json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"});
+    let populator =
+        json!({"apiGroup": "example.org", "kind": "PersistentVolumeClaim", "name": "s"});
+    let elsewhere = json!({"kind": "PersistentVolumeClaim", "name": "s", "namespace": "team-b"});
+    for (name, patch, expected) in [
+        ("class", json!({"spec": {"storageClassName": "slow"}}), "ClassNotAllowed"),
+        ("the host's own name", json!({"spec": {"storageClassName": "ssd"}}), "ClassNotAllowed"),
+        ("class by annotation", beta("slow"), "ClassNotAllowed"),
+        ("no class", json!({"spec": {"storageClassName": null}}), "ClassNotAllowed"),
+        ("empty class", json!({"spec": {"storageClassName": ""}}), "ClassNotAllowed"),
+        ("selector", json!({"spec": {"selector": {"matchLabels": {"a": "b"}}}}), "SelectorRefused"),
+        ("empty selector", json!({"spec": {"selector": {}}}), "SelectorRefused"),
+        ("snapshot", json!({"spec": {"dataSource": snapshot}}), "DataSourceRefused"),
+        (
+            "snapshot by reference",
+            json!({"spec": {"dataSourceRef": snapshot}}),
+            "DataSourceRefused",
+        ),
+        ("populator", json!({"spec": {"dataSourceRef": populator}}), "DataSourceRefused"),
+        ("other namespace", json!({"spec": {"dataSourceRef": elsewhere}}), "DataSourceRefused"),
+        ("volume", json!({"spec": {"volumeName": "pv-of-others"}}), "VolumeNameRefused"),
+        (
+            "attributes class",
+            json!({"spec": {"volumeAttributesClassName": "gold"}}),
+            "AttributesClassNotAllowed",
+        ),
+        ("no spec", json!({"spec": null}), "NoSpec"),
+    ] {
+        let decision = decide_with(&patch);
+        println!("{name}");
+        assert_refused(&decision, expected);
+    }
+}
+
+#[test]
+fn the_class_goes_down_under_its_name_on_the_host_and_an_absent_one_is_not_an_empty_one() {
+    let all = || ClassRules { allow_all: true, ..classes(&[("fast", "ssd")]) };
+    let default = || ClassRules { default: Some("fast".to_owned()), ..classes(&[("fast", "ssd")]) };
+    let class = |class: Value| json!({"spec": {"storageClassName": class}});
+    let beta = json!({"metadata": {"annotations": {(BETA_STORAGE_CLASS): "fast"}},
+                      "spec": {"storageClassName": "other"}});
+    for (rules, patch, expected) in [
+        (classes(&[("fast", "ssd")]), class(json!("fast")), Some("ssd")),
+        (classes(&[("fast", "ssd")]), beta, Some("ssd")),
+        (all(), class(json!("slow")), Some("slow")),
+        (all(), class(json!("")), Some("")),
+        (all(), class(json!(null)), None),
+        (default(), class(json!(null)), Some("ssd")),
+        (classes(&[("", "")]), class(json!("")), Some("")),
+    ] {
+        let host = carried_down(rules, &patch);
+        let found = host["spec"].get("storageClassName").and_then(Value::as_str);
+        assert_eq!(found, expected, "{patch}");
+        assert_eq!(entry(&host, "annotations", BETA_STORAGE_CLASS), "");
+    }
+}
+
+#[test]
+fn only_what_may_go_down_does() {
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "other", "namespace": "team-a"});
+    let mut policy = policy();
+    policy.tenant.attributes_classes = classes(&[("gold", "iops")]);
+    let mut world = World::of(policy);
+    world.merge(
+        Thing::TenantClaim,
+        &json!({"spec": {
+            "dataSourceRef": source, "volumeAttributesClassName": "gold",
+            "resources": {"limits": {"storage": "9Gi"}, "requests": {"cpu": "1"}},
+        }, "metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1"}]}}),
+    );
+    let host = world.brought_to(Stage::CarriedDown).see(Thing::HostClaim).clone();
+    assert_eq!(
+        host["spec"],
+        json!({
+            "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": "ssd", "volumeAttributesClassName": "iops",
+            "dataSource": {"kind": "PersistentVolumeClaim", "name": "other"},
+        })
+    );
+    assert!(host["metadata"].get("ownerReferences").is_none());
+    assert!(host["metadata"].get("finalizers").is_none());
+}
+
+#[test]
+fn reserved_labels_and_annotations_never_go_down() {
+    for domain in [Domain::KcpDev, Domain::KcpIo] {
+        let mut world = World::of(policy_with(domain, Binder::Carrick));
+        let names = world.policy.names.clone();
+        let tricks = json!({
+            (names.cluster()): "stolen", (names.locator()): "{}", (names.delay()): "false",
+            (names.diff()): "[]", (names.state()): "Upsync", (names.tenant_id()): "x",
+            "workload.kcp.dev/any": "x", "workload.kcp.io/any": "x", (TENANT_CLAIM_UID): "u",
+            "pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "n",
+            "volume.beta.kubernetes.io/storage-provisioner": "x",
+            "kubectl.kubernetes.io/last-applied-configuration": "{}", "fine/one": "ok",
+        });
+        let patch = json!({"metadata": {"labels": tricks, "annotations": tricks}});
+        world.merge(Thing::TenantClaim, &patch);
+        let mut world = world.brought_to(Stage::CarriedDown);
+        world.merge(Thing::TenantClaim, &json!({"metadata": {"labels": {"late": "too"}}}));
+        world.merge(Thing::TenantClaim, &json!({"metadata": {"annotations": {"late": "too"}}}));
+        assert!(world.step(Actor::Down));
+        let meta = &world.see(Thing::HostClaim)["metadata"];
+        let labels = json!({
+            "app": "shop", "fine/one": "ok", "late": "too", (names.cluster()): names.key(),
+        });
+        assert_eq!(meta["labels"], labels);
+        let annotations = json!({
+            "note": "mine", "fine/one": "ok", "late": "too",
+            (names.delay()): "true", (TENANT_CLAIM_UID): world.uid(),
+        });
+        assert_eq!(meta["annotations"], annotations);
+        assert_done(&world.decide(Actor::Down));
+    }
+}
+
+#[test]
+fn a_claim_that_is_not_to_be_carried_down_is_left_alone() {
+    let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    assert_ignored(&decide_with(&deleting));
+    let mut gone = World::new();
+    gone.delete(Thing::TenantClaim);
+    assert_ignored(&gone.decide(Actor::Down));
+    let mut facts = World::new().facts();
+    facts.tenant_claim = None;
+    assert_ignored(&World::new().decide_on(Actor::Down, &facts));
+    let selections = [
+        Selection { exclude: vec!["team-*".to_owned()], ..Selection::default() },
+        Selection { include: vec!["other".to_owned()], ..Selection::default() },
+        Selection { labeled: true, ..Selection::default() },
+    ];
+    for select in selections {
+        let mut world = World::new();
+        world.policy.tenant.select = select;
+        assert_ignored(&world.decide(Actor::Down));
+    }
+    for actor in Actor::SERVICES {
+        for stage in Stage::ALL {
+            let mut world = World::at(stage);
+            world.policy.tenant.paused = true;
+            assert_ignored(&world.decide(actor));
+        }
+    }
+}
+
+#[test]
+fn a_finalizer_is_never_added_to_a_claim_that_is_being_deleted() {
+    let mut world = World::new();
+    let decided_before = world.decide(Actor::Down);
+    let patch = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    world.merge(Thing::TenantClaim, &patch);
+    assert_ignored(&world.decide(Actor::Down));
+    for write in &decided_before.writes {
+        assert!(world.apply(write).is_err(), "the API server would not let it");
+    }
+}
+
+#[test]
+fn a_finalizer_is_added_only_once_also_on_old_facts() {
+    let mut world = World::new();
+    let decided_before = world.decide(Actor::Down);
+    assert!(world.step(Actor::Down));
+    for write in &decided_before.writes {
+        assert!(world.apply(write).is_err());
+    }
+    let finalizers = &world.see(Thing::TenantClaim)["metadata"]["finalizers"];
+    assert_eq!(finalizers.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn with_a_binder_a_class_of_the_tenants_own_is_left_to_its_provisioner() {
+    let own = json!({"metadata": {"name": "fast", "uid": "c"}, "provisioner": "own.example"});
+    let class = crate::subject::Facet::TenantClass("fast".to_owned());
+    let with_binder = policy_with(Domain::KcpDev, Binder::Tenant);
+    let world = World::of(with_binder);
+    let published = world.facts();
+    assert_eq!(published.live_tenant_class("fast").unwrap().provisioner, PROVISIONER);
+    assert_eq!(world.decide(Actor::Down).writes.len(), 1);
+    let mut facts = world.facts();
+    facts.tenant_classes.clear();
+    let decision = world.decide_on(Actor::Down, &facts);
+    assert_waits(&decision, "ClassNotPublished");
+    facts.insert(&class, false, own.clone()).unwrap();
+    assert_ignored(&world.decide_on(Actor::Down, &facts));
+    // Without a binder nobody else binds it: an allowed name is carried down, another one ignored.
+    let mut world = World::new();
+    let mut facts = world.facts();
+    facts.insert(&class, false, own).unwrap();
+    assert_eq!(world.decide_on(Actor::Down, &facts).writes.len(), 1);
+    world.policy.tenant.classes = classes(&[]);
+    assert_ignored(&world.decide_on(Actor::Down, &facts));
+}
+
+#[test]
+fn growth_goes_down_once_the_host_claim_is_bound_and_shrinking_is_refused() {
+    let ask = |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}});
+    let size = "/spec/resources/requests/storage";
+    let mut world = World::at(Stage::CarriedDown);
+    world.merge(Thing::TenantClaim, &ask("2Gi"));
+    assert_done(&world.decide(Actor::Down));
+    world.bind_on_host();
+    assert!(world.step(Actor::Down));
+    assert_eq!(text(world.see(Thing::HostClaim), size), "2Gi");
+    assert_done(&world.decide(Actor::Down));
+    world.merge(Thing::TenantClaim, &ask("2048Mi"));
+    assert_done(&world.decide(Actor::Down));
+    world.merge(Thing::TenantClaim, &ask("1Gi"));
+    let decision = world.decide(Actor::Down);
+    assert_refused(&decision, "ShrinkRefused");
+    world.merge(Thing::TenantClaim, &ask("much"));
+    assert_done(&world.decide(Actor::Down));
+}

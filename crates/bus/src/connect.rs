@@ -1,5 +1,6 @@
 //! The one connection of a process.
 
+use carrick_core::quiet::Quiet;
 use std::{fmt, fs, path::Path, sync::Arc, time::Duration};
 
 use async_nats::{
@@ -12,7 +13,6 @@ use tracing::{info, warn};
 
 use crate::{
     error::{Error, Result},
-    quiet::Quiet,
     server_url::{self, Login},
     settings::BusSettings,
     streams::Family,

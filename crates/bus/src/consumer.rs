@@ -1,5 +1,6 @@
 //! Durable consumers: what wakes a service. Shared by its replicas, and made again if lost.
 
+use carrick_core::quiet::Quiet;
 use std::{collections::VecDeque, fmt, time::Duration};
 
 use async_nats::jetstream::{
@@ -20,7 +21,6 @@ use crate::{
     connect::Bus,
     error::{Error, Result},
     facts::FactMeta,
-    quiet::Quiet,
     streams::Family,
 };
 

@@ -12,7 +12,6 @@ mod dead;
 mod error;
 mod facts;
 mod index;
-mod quiet;
 mod read;
 mod server_url;
 mod settings;

@@ -1,5 +1,6 @@
 //! The streams: what they are called, what they keep, who makes them. Only the watcher does.
 
+use carrick_core::quiet::Quiet;
 use std::{fmt, time::Duration};
 
 use async_nats::jetstream::{
@@ -13,7 +14,6 @@ use tracing::{info, warn};
 use crate::{
     connect::Bus,
     error::{Class, Error, Result},
-    quiet::Quiet,
     settings::BusSettings,
 };
 

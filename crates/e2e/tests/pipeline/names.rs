@@ -4,10 +4,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use carrick_e2e::{Binder, CLASS, Stage, make_claims};
+use carrick_e2e::{
+    Binder, CLASS, KUBECONFIG, Stage, make_claims, make_tenant, put_secret, until_condition,
+};
 use carrick_testbed::Testbed;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, api::ListParams};
+
+use crate::CAP;
 
 #[tokio::test]
 async fn dots_long_names_and_the_same_names_elsewhere_are_kept_apart() -> Result<()> {
@@ -15,7 +19,16 @@ async fn dots_long_names_and_the_same_names_elsewhere_are_kept_apart() -> Result
         // One tenant's name is the other's and more, and each dot could be taken for a separator.
         let tenants = ["acme", "acme.team-a"];
         let binders = tenants.map(|tenant| (tenant, Binder::Carrick));
-        let stage = Stage::start(testbed, &binders).await?;
+        let stage = Stage::servers(testbed, &binders).await?;
+        stage.carrick.start_all("0")?;
+        stage.carrick.until_all_ready("0", CAP).await?;
+        let host = stage.host.client().await?;
+        for tenant in tenants {
+            // By hand, since the CLI gives no names with dots.
+            put_secret(&host, tenant, KUBECONFIG, &stage.tenant(tenant)?.kubeconfig()).await?;
+            make_tenant(&host, tenant, tenant).await?;
+            until_condition(&host, tenant, ("Synced", "True"), CAP).await?;
+        }
         let long = "n".repeat(63);
         let namespaces = ["team-a", "team-b", &long];
         let claims = claims();

@@ -79,7 +79,7 @@ fn a_volume_in_the_tenant_that_is_not_ours_is_never_touched() {
     let decision = world.decide(Actor::Upsync);
     assert_refused(&decision, "VolumeCollision");
     assert_eq!(decision.verdict.recheck(), Some(SignedDuration::from_secs(60)));
-    assert_waits(&world.decide(Actor::Status), "WaitingForVolume");
+    assert_ignored(&world.decide(Actor::Status));
     // Nor one that takes its place unseen.
     let before = World::at(Stage::Transformed);
     let decision = before.decide(Actor::Upsync);

@@ -5,6 +5,7 @@ mod bad_input;
 mod bound;
 mod collisions;
 mod crashes;
+mod dev;
 mod doubled;
 mod names;
 mod order;

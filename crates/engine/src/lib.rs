@@ -5,8 +5,8 @@ mod run;
 pub mod wiring;
 
 pub use process::{
-    AdminError, Cadence, Context, Failure, Gate, MessageResult, Metrics, Program, Readiness,
-    Service, ServiceArgs, Settings, SharedRegistry, Shutdown, Supervisor, Tasks, Validate,
-    WriteResult, logs, service_main, settings, signals, wrong_settings,
+    AdminError, Context, Failure, Gate, MessageResult, Metrics, Program, Readiness, Service,
+    ServiceArgs, Settings, SharedRegistry, Shutdown, Supervisor, Tasks, Validate, WriteResult,
+    logs, service_main, settings, signals, wrong_settings,
 };
 pub use run::{Role, run_role};

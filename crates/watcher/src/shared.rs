@@ -1,13 +1,10 @@
 //! What all parts of the watcher share.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use carrick_bus::Bus;
-use carrick_core::{Kind, Names, Side, SyncTarget};
-use carrick_engine::{Cadence, Gate, Readiness};
+use carrick_core::{Kind, Names, Side, SyncTarget, quiet::Quiet};
+use carrick_engine::{Gate, Readiness};
 use carrick_k8s::{Client, ConnectionProblem, Pool, WatchOptions, watch};
 use futures::{
     StreamExt as _,
@@ -16,9 +13,6 @@ use futures::{
 use tokio::time::{Instant, sleep_until};
 
 use crate::{metrics::Metrics, publisher::Means};
-
-/// How often the same trouble is logged.
-const LOG_EVERY: Duration = Duration::from_secs(30);
 
 /// Changes of several kinds, in one stream.
 pub(crate) type Changes = SelectAll<BoxStream<'static, (Kind, carrick_k8s::Change)>>;
@@ -41,15 +35,10 @@ pub(crate) struct Shared {
     /// What publishers need.
     pub(crate) means: Means,
     /// When trouble with a watch was last logged.
-    pub(crate) said: Mutex<Cadence>,
+    pub(crate) said: Quiet,
 }
 
 impl Shared {
-    /// When trouble is to be logged.
-    pub(crate) fn cadence() -> Cadence {
-        Cadence::new(LOG_EVERY)
-    }
-
     /// A watch of one kind.
     pub(crate) fn watch(
         client: &Client,
@@ -63,10 +52,9 @@ impl Shared {
     /// Counts trouble with a watch, and says so now and then.
     pub(crate) fn trouble(&self, whose: &str, origin: (Side, Kind), problem: &ConnectionProblem) {
         self.metrics.problem(origin, problem.reason);
-        let due = self.said.lock().unwrap_or_else(PoisonError::into_inner).due();
-        if let Some(withheld) = due {
+        if self.said.due() {
             let kind = origin.1.plural();
-            tracing::warn!(whose, kind, %problem, withheld, "A watch does not work and is tried again");
+            tracing::warn!(whose, kind, %problem, "A watch does not work and is tried again");
         }
     }
 }

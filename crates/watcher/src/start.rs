@@ -1,13 +1,10 @@
 //! Connects to all that the watcher needs, and waits for what is not there yet.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use carrick_bus::Bus;
-use carrick_core::{Names, SyncTarget};
+use carrick_core::{Names, SyncTarget, quiet::Quiet};
 use carrick_engine::{Context, wiring};
 use carrick_k8s::{
     Class, Client, ClientOptions, Error, Pool, PoolOptions, Tenant, WatchOptions, crd,
@@ -52,7 +49,7 @@ pub(crate) async fn start(context: &Context, gates: &Gates) -> anyhow::Result<Ar
         names,
         metrics,
         means,
-        said: Mutex::new(Shared::cadence()),
+        said: Quiet::default(),
     }))
 }
 
@@ -114,13 +111,13 @@ async fn patiently<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
-    let mut cadence = Shared::cadence();
+    let quiet = Quiet::default();
     loop {
         match attempt().await {
             Ok(done) => return Ok(done),
             Err(error) if matches!(error.class(), Class::Retry | Class::Conflict) => {
-                if let Some(withheld) = cadence.due() {
-                    tracing::warn!(%error, withheld, "Waiting for the host");
+                if quiet.due() {
+                    tracing::warn!(%error, "Waiting for the host");
                 }
             }
             Err(error) => return Err(error),

@@ -1,12 +1,8 @@
 //! Logs: to standard error, with RFC 3339 times, as JSON or plain. Messages are constant
 //! sentences; what varies is in fields. Bodies of objects and secrets are never logged.
 
-use std::{
-    io::{self, IsTerminal},
-    time::Duration,
-};
+use std::io::{self, IsTerminal};
 
-use tokio::time::Instant;
 use tracing::Subscriber;
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
@@ -50,38 +46,6 @@ where
         }
         LogFormat::Plain => Box::new(builder.with_ansi(colours).finish()),
     })
-}
-
-/// Says when a message that would repeat is to be logged: the first time, then once in a while.
-#[derive(Debug)]
-pub struct Cadence {
-    every: Duration,
-    last: Option<Instant>,
-    withheld: u64,
-}
-
-impl Cadence {
-    /// At most one message in this time, after the first.
-    pub fn new(every: Duration) -> Self {
-        Self { every, last: None, withheld: 0 }
-    }
-
-    /// Whether to log now; if so, with how many messages were withheld since the last one.
-    pub fn due(&mut self) -> Option<u64> {
-        if self.last.is_some_and(|last| last.elapsed() < self.every) {
-            self.withheld += 1;
-            return None;
-        }
-        self.last = Some(Instant::now());
-        Some(std::mem::take(&mut self.withheld))
-    }
-
-    /// What was waited for has come: the next message is a first one again. Tells whether any
-    /// was logged, so that its end can be logged too.
-    pub fn reset(&mut self) -> bool {
-        self.withheld = 0;
-        self.last.take().is_some()
-    }
 }
 
 #[cfg(test)]
@@ -141,21 +105,5 @@ mod tests {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(text.contains("Carried up uid=\"u-1\""), "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_repeated_message_is_due_first_and_then_once_in_a_while() {
-        let mut cadence = Cadence::new(Duration::from_secs(30));
-        assert!(!cadence.reset());
-        assert_eq!(cadence.due(), Some(0));
-        for _ in 0..29 {
-            tokio::time::advance(Duration::from_secs(1)).await;
-            assert_eq!(cadence.due(), None);
-        }
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(cadence.due(), Some(29));
-        assert_eq!(cadence.due(), None);
-        assert!(cadence.reset());
-        assert_eq!(cadence.due(), Some(0));
     }
 }

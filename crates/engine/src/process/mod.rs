@@ -10,7 +10,6 @@ pub mod settings;
 mod tasks;
 
 pub use admin::AdminError;
-pub use logs::Cadence;
 pub use metrics::{MessageResult, Metrics, SharedRegistry, WriteResult};
 pub use program::{Context, Program, Service, service_main, wrong_settings};
 pub use readiness::{Gate, Readiness};

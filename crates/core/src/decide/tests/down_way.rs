@@ -12,7 +12,7 @@ use crate::{
     write::Kind,
 };
 
-fn host_namespace(world: &World, annotations: Value) -> Value {
+fn host_namespace(world: &World, annotations: &Value) -> Value {
     let name = world.host_namespace();
     json!({"kind": "Namespace", "metadata": {"name": name, "annotations": annotations}})
 }
@@ -34,7 +34,7 @@ fn a_host_namespace_that_is_not_this_ones_is_never_used() {
         json!({(locator.clone()): other_tenant.to_json()}),
     ] {
         let mut world = finalized.clone();
-        let namespace = host_namespace(&world, annotations);
+        let namespace = host_namespace(&world, &annotations);
         world.create(Thing::HostNamespace, namespace);
         let decision = world.decide(Actor::Down);
         assert_refused(&decision, "NamespaceCollision");
@@ -47,7 +47,7 @@ fn a_host_namespace_of_ours_is_put_right_and_one_that_is_going_is_waited_for() {
     let mut world = World::at(Stage::Finalized);
     let names = world.policy.names.clone();
     let locator = world.policy.locator(NAMESPACE).to_json();
-    let namespace = host_namespace(&world, json!({(names.locator()): locator}));
+    let namespace = host_namespace(&world, &json!({(names.locator()): locator}));
     world.create(Thing::HostNamespace, namespace);
     assert!(world.step(Actor::Down));
     assert_eq!(world.written.last(), Some(&"labels of the host namespace"));

@@ -22,7 +22,7 @@ fn at_rest() -> World {
 }
 
 /// With this diff on the host volume.
-fn with_diff(diff: Value) -> World {
+fn with_diff(diff: &Value) -> World {
     let mut world = World::at(Stage::Transformed);
     let annotations = json!({(world.policy.names.diff()): diff});
     world.merge(Thing::HostVolume, &json!({"metadata": {"annotations": annotations}}));
@@ -66,7 +66,7 @@ fn a_diff_that_is_more_or_other_than_this_claims_reference_is_refused() {
         json!(claim_ref::diff_for(&other)),
         json!(claim_ref::diff_for(&elsewhere)),
     ] {
-        assert_refused(&with_diff(diff).decide(Actor::Upsync), "DiffRefused");
+        assert_refused(&with_diff(&diff).decide(Actor::Upsync), "DiffRefused");
     }
 }
 

@@ -17,7 +17,7 @@ async fn all_services_in_one_process_bind_claims() -> Result<()> {
         let client = stage.client("acme").await?;
         let claims = numbered("data", 5);
         make_claims(&client, "team-a", claims.clone(), CLASS).await?;
-        until_bound(&client, "team-a", claims.len(), Duration::from_secs(60)).await?;
+        until_bound(&client, "team-a", claims.len(), Duration::from_mins(1)).await?;
         stage.linked("acme", "team-a", &claims).await?;
         process.terminate().await?;
         let status = process.wait(Duration::from_secs(30)).await?;

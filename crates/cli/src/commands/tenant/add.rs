@@ -127,14 +127,9 @@ async fn check(args: &Args, host: &Client, admin: &Client) -> Result<Tenant> {
     if let Err(problems) = rules(&tenant) {
         bail!("tenant {} is not valid: {}", args.name, problems.join("; "));
     }
-    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     ensure!(
-        args.name.len() <= 63
-            && args.name.starts_with(ends)
-            && args.name.ends_with(ends)
-            && args.name.chars().all(is_name),
-        "{:?} is no name for a tenant: up to 63 of a-z, 0-9 and -, as acme",
+        is_name(&args.name),
+        "{:?} is no name for a tenant: up to 200 of a-z, 0-9, - and ., as acme or acme.team-a",
         args.name
     );
     let (host_is, tenant_is) = tokio::join!(who(host, "the host"), who(admin, "the tenant"));
@@ -170,6 +165,19 @@ async fn check(args: &Args, host: &Client, admin: &Client) -> Result<Tenant> {
         secret_name(&args.name)
     );
     Ok(tenant)
+}
+
+/// Whether this may be the name of a Tenant, and with a prefix that of its Secret: a DNS-1123
+/// subdomain.
+fn is_name(name: &str) -> bool {
+    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(inside)
+    };
+    name.len() <= 200 && name.split('.').all(is_label)
 }
 
 fn spec(args: &Args) -> Result<TenantSpec> {
@@ -286,5 +294,20 @@ async fn wait(args: &Args, host: &Client) -> Result<()> {
             Ok(())
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_has_a_name_that_kubernetes_takes() {
+        for name in ["acme", "acme.team-a", "7", &"a".repeat(200)] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in ["", "-a", "a-", "A", "a_b", "a..b", ".a", "a/b", &"a".repeat(201)] {
+            assert!(!is_name(name), "{name}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! ([`policy`]), and what each service does about it ([`decide`]).
 //!
 //! Nothing here talks to NATS or Kubernetes. A decision takes facts and gives back writes as data
-//! ([`write`]), so the services, the tests and the model checker run the very same functions.
+//! ([`mod@write`]), so the services, the tests and the model checker run the very same functions.
 
 pub mod claim_ref;
 pub mod decide;

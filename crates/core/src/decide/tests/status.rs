@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::{
     decide::fixtures::{
-        Actor, Stage, Thing, World, assert_done, assert_ignored, assert_refused, assert_waits,
-        only_write, policy_with, text,
+        Actor, Refusal, Stage, Thing, World, assert_done, assert_ignored, assert_refused,
+        assert_waits, only_write, policy_with, text,
     },
     names::Domain,
     policy::Binder,
@@ -149,7 +149,8 @@ fn a_claim_that_names_another_volume_is_refused_and_its_name_never_replaced() {
     let mut world = World::at(Stage::Released);
     let before = world.decide(Actor::Status);
     world.merge(Thing::TenantClaim, &json!({"spec": {"volumeName": "own"}}));
-    assert!(world.apply(only_write(&before)).is_err());
+    let refusal = world.apply(only_write(&before)).unwrap_err();
+    assert!(matches!(refusal, Refusal::Conflict), "its own tests fail: {refusal:?}");
 }
 
 #[test]

@@ -39,11 +39,8 @@ pub(super) fn decide(
     now: Timestamp,
 ) -> Decision {
     let problem = standing(facts).or_else(|| own(&decision));
-    let waited = claim
-        .metadata
-        .creation_timestamp
-        .as_ref()
-        .map_or(SignedDuration::ZERO, |Time(created)| now.duration_since(*created));
+    let waited = last_progress(facts, claim)
+        .map_or(SignedDuration::ZERO, |since| now.duration_since(since).max(SignedDuration::ZERO));
     let problem = match problem {
         None if claim_phase(claim) != "Bound" && carried(facts, &decision) => {
             if waited < PATIENCE {
@@ -59,6 +56,13 @@ pub(super) fn decide(
         None => all_clear(claim, now),
     };
     decision
+}
+
+/// When something last happened to the claim: it was made, or another service took a step.
+fn last_progress(facts: &ClaimFacts, claim: &PersistentVolumeClaim) -> Option<Timestamp> {
+    let created = claim.metadata.creation_timestamp.as_ref().map(|Time(created)| *created);
+    let steps = steps_of(facts).filter(|record| record.step < Step::Release);
+    steps.map(|record| record.time).chain(created).max()
 }
 
 /// Whether the claim is under way at all, so that there is something to wait for.

@@ -113,6 +113,19 @@ fn a_claim_that_waits_is_told_after_ten_seconds_and_looked_at_again_until_then()
 }
 
 #[test]
+fn a_late_claim_is_not_told_of_each_short_wait_once_it_gets_on() {
+    let mut world = World::at(Stage::Transformed);
+    world.pass(60);
+    let mut step = record(Step::Transform, Outcome::Done, "", &world.uid());
+    step.time = world.now - SignedDuration::from_secs(1);
+    world.steps = vec![step];
+    let decision = world.decide(Actor::Status);
+    assert_eq!(decision.verdict, Verdict::Ignored(Some(SignedDuration::from_secs(9))));
+    world.pass(9);
+    assert_eq!(whys(&world.decide(Actor::Status).writes), ["condition"], "but of a long one");
+}
+
+#[test]
 fn a_claim_that_is_not_under_way_is_not_waited_for() {
     let mut world = World::new();
     world.pass(3600);

@@ -14,12 +14,7 @@ use carrick_k8s::{Class, Client, Pool, TenantHandle, Written};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{
-    journal::{self, Journal},
-    overlay::Overlay,
-    publish,
-    role::Role,
-};
+use super::{journal::Journal, overlay::Overlay, publish, role::Role};
 use crate::process::{Metrics, WriteResult};
 
 /// Looks in a row that may end in writes; more means that the writes don't do what they should.
@@ -258,7 +253,9 @@ impl Evaluator {
         }
         let writes: Vec<_> = wrote.iter().map(|(step, write, _)| (*step, write.why)).collect();
         let (step, outcome) = match &ended {
-            Ok(decision) => (decision.step, journal::ended(decision.step, &decision.verdict)),
+            Ok(Decision { step, verdict, .. }) => {
+                (*step, self.journal().ended(scope, *step, verdict))
+            }
             Err((step, _)) => (*step, None),
         };
         let counted = match &ended {

@@ -46,6 +46,22 @@ impl Journal {
         self.open.get(scope).is_some_and(|steps| steps.contains_key(&step))
     }
 
+    /// How a look ended. What was refused or held and is now left alone stands in nobody's way.
+    pub(super) fn ended(
+        &self,
+        scope: &Scope,
+        step: Step,
+        verdict: &Verdict,
+    ) -> Option<(Step, Outcome, Option<Reason>)> {
+        let open = self.open.get(scope).and_then(|steps| steps.get(&step));
+        let in_the_way =
+            open.is_some_and(|known| matches!(known.outcome, Outcome::Refused | Outcome::Held));
+        match verdict.outcome() {
+            Some((outcome, reason)) => Some((step, outcome, reason.cloned())),
+            None => in_the_way.then_some((step, Outcome::Done, None)),
+        }
+    }
+
     /// What to publish after a look that wrote this, by step in order, and ended so.
     pub(super) fn entries(
         &self,
@@ -115,11 +131,6 @@ impl Journal {
     }
 }
 
-/// How a look ended, from its last decision.
-pub(super) fn ended(step: Step, verdict: &Verdict) -> Option<(Step, Outcome, Option<Reason>)> {
-    verdict.outcome().map(|(outcome, reason)| (step, outcome, reason.cloned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +193,19 @@ mod tests {
             [(Step::Release, Outcome::Done, 1), (Step::Status, Outcome::Done, 2)]
         );
         assert_eq!(take(&mut journal, &[], None), []);
+    }
+
+    #[test]
+    fn a_refusal_is_taken_back_when_the_claim_is_left_alone() {
+        let mut journal = Journal::default();
+        let ignored = Verdict::Ignored(None);
+        assert_eq!(journal.ended(&scope(), Step::Claim, &ignored), None);
+        let refused = Verdict::Refused(Reason::new("ClassNotAllowed", "no"), None);
+        let ended = journal.ended(&scope(), Step::Claim, &refused);
+        assert_eq!(take(&mut journal, &[], ended), [(Step::Claim, Outcome::Refused, 0)]);
+        let ended = journal.ended(&scope(), Step::Claim, &ignored);
+        assert_eq!(take(&mut journal, &[], ended), [(Step::Claim, Outcome::Done, 0)]);
+        assert_eq!(journal.ended(&scope(), Step::Claim, &ignored), None);
     }
 
     #[test]

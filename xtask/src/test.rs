@@ -28,32 +28,37 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Everything that needs no control plane.
+    /// The unit tests, beside the code.
     Unit,
-    /// The testbed's own tests.
-    Testbed,
+    /// Everything that starts servers, the whole included.
+    Servers,
     /// The whole, on the testbed.
     E2e,
+    /// The examples in the documentation.
+    Doc,
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Unit, Self::Testbed, Self::E2e];
+    /// What is run if nothing else is said: each test once.
+    const ALL: [Self; 3] = [Self::Unit, Self::Servers, Self::Doc];
 
     fn name(self) -> &'static str {
         match self {
             Self::Unit => "unit",
-            Self::Testbed => "testbed",
+            Self::Servers => "servers",
             Self::E2e => "e2e",
+            Self::Doc => "doc",
         }
     }
 
-    fn packages(self) -> &'static [&'static str] {
+    /// Always the whole workspace: with fewer packages cargo would build their dependencies anew,
+    /// with other features.
+    fn targets(self) -> &'static [&'static str] {
         match self {
-            Self::Unit => {
-                &["--workspace", "--exclude", "carrick-testbed", "--exclude", "carrick-e2e"]
-            }
-            Self::Testbed => &["--package", "carrick-testbed"],
-            Self::E2e => &["--package", "carrick-e2e"],
+            Self::Unit => &["--workspace", "--lib", "--bins"],
+            Self::Servers => &["--workspace", "--test", "*"],
+            Self::E2e => &["--workspace", "--test", "pipeline", "--test", "layers"],
+            Self::Doc => &["--workspace", "--doc"],
         }
     }
 }
@@ -71,8 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Ok(true)
     })?];
     let parts: Vec<Part> = args.only.map_or_else(|| Part::ALL.to_vec(), |only| vec![only]);
-    if parts.contains(&Part::E2e) {
-        // It runs the services as the processes that users run, and cargo builds no other
+    if parts.iter().any(|part| matches!(part, Part::Servers | Part::E2e)) {
+        // The whole is the services as the processes that users run, and cargo builds no other
         // package's programs for a test.
         let build = ["build", "--workspace", "--bins", "--locked"];
         outcomes.push(timed("build", || cargo(&build, &[]))?);
@@ -88,11 +93,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn test(part: Part, args: &Args) -> Result<bool> {
     let Args { only: _, filter, rest } = args;
     let mut cargo_args = vec!["test", "--locked", "--no-fail-fast"];
-    cargo_args.extend(part.packages());
+    cargo_args.extend(part.targets());
     cargo_args.extend(filter.as_deref());
     let mut test_args: Vec<&str> = rest.iter().map(String::as_str).collect();
     let caller_says = rest.iter().any(|arg| arg.starts_with("--test-threads"));
-    if part != Part::Unit && !caller_says {
+    if matches!(part, Part::Servers | Part::E2e) && !caller_says {
         test_args.push(SERVER_TESTS);
     }
     cargo(&cargo_args, &test_args)

@@ -1,26 +1,31 @@
 //! `carrick`: adds tenants, and shows what becomes of their claims.
 
-#![allow(clippy::print_stdout, reason = "what it prints is what it is for")]
-
 mod commands;
 mod connect;
+mod output;
 mod selector;
 mod table;
 
 use std::process::ExitCode;
 
-use carrick_engine::settings::{BusArgs, HostArgs, TargetArgs};
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::commands::{dev, get, tap, tenant};
 
 /// Persistent storage across control planes.
+///
+/// Tenants are added to and removed from the host cluster; what becomes of their claims is read
+/// from the bus, NATS JetStream.
 #[derive(Debug, Parser)]
 #[command(
     name = "carrick",
     version,
-    after_help = "Every option can be given by its environment variable; the option wins.\n\
-                  Exit codes: 0 done, 1 failed, 2 wrong use."
+    after_help = "Examples:\n  \
+        carrick tenant add acme --kubeconfig acme.yaml\n  \
+        carrick get claims acme\n  \
+        carrick tap acme/team-a/data\n\n\
+        An option with [env: NAME] can be given by that environment variable; the option wins.\n\
+        Exit codes: 0 done, 1 failed, 2 wrong use."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -29,32 +34,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Add, list and remove tenants.
+    /// Add, list and remove tenants
     #[command(subcommand)]
     Tenant(tenant::Command),
-    /// Show facts and steps as they happen, a line each, until Ctrl-C.
+    /// Show facts and steps as they happen, a line each, until Ctrl-C
     Tap(tap::Args),
-    /// Show what there is.
+    /// Show what there is
     #[command(subcommand)]
     Get(get::Command),
-    /// Run all services in one process: to try Carrick, and to develop it.
+    /// Run all services in one process: to try Carrick, and to develop it
     Dev(Box<dev::Args>),
-}
-
-/// Where the host is, and which installation is meant.
-#[derive(Args, Debug)]
-struct HostChoice {
-    #[clap(flatten)]
-    host: HostArgs,
-}
-
-/// Where the bus is, and which installation is meant.
-#[derive(Args, Debug)]
-struct BusChoice {
-    #[clap(flatten)]
-    target: TargetArgs,
-    #[clap(flatten)]
-    bus: BusArgs,
 }
 
 fn main() -> ExitCode {
@@ -78,6 +67,9 @@ fn main() -> ExitCode {
         }
     });
     let Err(error) = ended else { return ExitCode::SUCCESS };
+    if output::is_unread(&error) {
+        return ExitCode::SUCCESS;
+    }
     match error.downcast::<connect::WrongSettings>() {
         Ok(connect::WrongSettings(problems)) => {
             carrick_engine::wrong_settings(&mut Cli::command(), &problems).exit()
@@ -85,6 +77,33 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("carrick: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_use_is_told_before_anything_is_asked() {
+        for (args, words) in [
+            (&["tenant", "add", "Acme", "--kubeconfig", "f"][..], "no name for a tenant"),
+            (&["tenant", "add", "acme"], "--kubeconfig"),
+            (&["tenant", "add", "acme", "--kubeconfig", "f", "--class", "a="], "names no class"),
+            (&["tenant", "add", "acme", "--kubeconfig", "f", "--wait", "soon"], "30s"),
+            (&["tenant", "remove", "acme", "--context", "c"], "--kubeconfig"),
+            (&["tap", "acme/*"], "TENANT[/NAMESPACE[/CLAIM]]"),
+            (&["get", "volumes"], "unrecognized"),
+        ] {
+            let error = Cli::try_parse_from(["carrick"].iter().chain(args)).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{args:?}");
+            assert!(error.to_string().contains(words), "{error}");
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 
+use crate::output::plain;
+
 /// Columns as wide as their widest cell, two spaces between them; empty cells as `-`.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
-    let shown = |cell: &String| if cell.is_empty() { "-".to_owned() } else { cell.clone() };
+    let shown = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
     let head: Vec<_> = head.iter().map(|cell| (*cell).to_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();
     let all = || std::iter::once(&head).chain(&rows);
@@ -41,8 +43,9 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_they_must_be() {
-        let rows = [vec!["a".into(), "Bound".into()], vec!["longer".into(), String::new()]];
-        assert_eq!(table(&["NAME", "PHASE"], &rows), "NAME    PHASE\na       Bound\nlonger  -");
+        let rows = [vec!["a".into(), "Bound\n".into()], vec!["longer".into(), String::new()]];
+        let expected = "NAME    PHASE\na       Bound\u{fffd}\nlonger  -";
+        assert_eq!(table(&["NAME", "PHASE"], &rows), expected);
     }
 
     #[test]

@@ -6,6 +6,9 @@ use carrick_engine::{Program, ServiceArgs, Validate as _, logs, wrong_settings};
 
 /// The settings of the services.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    carrick dev --kubeconfig host.yaml --nats-url nats://127.0.0.1:4222 --log-format plain\n\n\
+    Exit codes: 0 after a clean shutdown, 1 failed, 2 wrong use, 130 after a second signal.")]
 pub(crate) struct Args {
     #[clap(flatten)]
     services: ServiceArgs,

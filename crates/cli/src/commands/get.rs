@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
 
 use crate::{
-    BusChoice, connect,
+    connect::{self, BusChoice},
+    output::say,
     selector::Selector,
     table::{age, table},
 };
@@ -22,11 +23,12 @@ const AT_ONCE: usize = 32;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Show both sides of claims: phases, volume, last step, age.
+    /// Show both sides of claims: phases, volume, last step, age
     #[command(
         alias = "claim",
-        after_help = "Examples:\n  carrick get claims\n  \
-                                             carrick get claims acme/team-a -o wide"
+        after_help = "Examples:\n  carrick get claims\n  carrick get claims acme/team-a -o wide\n\n\
+                      A dash stands for what is not known.\n\
+                      Exit codes: 0 shown, 1 failed or nothing is known of it, 2 wrong use."
     )]
     Claims(Args),
 }
@@ -36,7 +38,7 @@ pub(crate) enum Command {
 pub(crate) struct Args {
     /// Which claims: TENANT[/NAMESPACE[/CLAIM]]; all without it
     claims: Option<Selector>,
-    /// How to show them; wide adds the reason
+    /// How to show them; wide adds the reason of the last step
     #[arg(short, long, value_enum, default_value_t = Form::Table)]
     output: Form,
     #[clap(flatten)]
@@ -62,10 +64,28 @@ pub(crate) async fn run(Command::Claims(args): Command) -> Result<()> {
     let rows: Vec<Option<Row>> =
         stream::iter(keys).map(|key| row(&bus, key)).buffered(AT_ONCE).try_collect().await?;
     let rows: Vec<_> = rows.into_iter().flatten().collect();
-    if let (true, Some(scope)) = (rows.is_empty(), &scope) {
-        bail!("no claim of {scope} is known: check the names with `carrick get claims`");
+    if rows.is_empty() {
+        check_known(&bus, scope.as_ref()).await?;
+        eprintln!("there are no claims");
     }
-    println!("{}", show(&rows, output, Timestamp::now()));
+    say(&show(&rows, output, Timestamp::now()))
+}
+
+/// Where there is no claim, whether there may be one.
+async fn check_known(bus: &Bus, scope: Option<&Scope>) -> Result<()> {
+    let (what, scope) = match scope {
+        None => return Ok(()),
+        Some(scope @ Scope::Claim(_)) => ("claim", scope),
+        Some(scope @ Scope::Namespace { .. }) => ("namespace", scope),
+        Some(scope @ Scope::Tenant { .. }) => ("tenant", scope),
+    };
+    // What is gone leaves facts for a while; of a claim that was asked for that is not enough.
+    if what == "claim" || bus.scopes_in(Some(scope)).await?.is_empty() {
+        bail!(
+            "nothing is known of {what} {scope}: check the name with `carrick tenant list` or \
+             `carrick get claims`, and whether the watcher runs"
+        );
+    }
     Ok(())
 }
 
@@ -81,9 +101,12 @@ struct Row {
 }
 
 async fn row(bus: &Bus, key: ClaimKey) -> Result<Option<Row>> {
-    let facts = bus.claim_facts(&key, false, 0).await?.facts;
+    let view = bus.claim_facts(&key, false, 0).await?;
+    for poison in view.poison {
+        eprintln!("carrick: left out, for it can't be read: {}: {}", poison.subject, poison.error);
+    }
     let steps = bus.last_steps(&Scope::Claim(key)).await?;
-    Ok(summary(&facts, &steps))
+    Ok(summary(&view.facts, &steps))
 }
 
 /// `None` for a claim that is gone on both sides.
@@ -120,6 +143,7 @@ fn show(rows: &[Row], form: Form, now: Timestamp) -> String {
             let rows: Vec<Value> = rows.iter().map(json_row).collect();
             format!("{:#}", Value::from(rows))
         }
+        Form::Table | Form::Wide if rows.is_empty() => String::new(),
         Form::Table | Form::Wide => {
             let mut head = vec!["CLAIM", "TENANT", "HOST", "VOLUME", "STEP", "AGE"];
             head.extend((form == Form::Wide).then_some("REASON"));
@@ -141,10 +165,11 @@ fn show(rows: &[Row], form: Form, now: Timestamp) -> String {
 }
 
 fn json_row(row: &Row) -> Value {
+    let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     json!({
         "tenant": row.key.tenant, "namespace": row.key.namespace, "claim": row.key.claim,
-        "tenantPhase": row.tenant_phase, "hostPhase": row.host_phase, "volume": row.volume,
-        "step": row.step, "reason": row.reason,
+        "tenantPhase": known(&row.tenant_phase), "hostPhase": known(&row.host_phase),
+        "volume": known(&row.volume), "step": known(&row.step), "reason": known(&row.reason),
         "created": row.created.map(|created| created.to_string()),
     })
 }
@@ -195,6 +220,23 @@ mod tests {
         );
         assert_eq!(show(&rows, Form::Name, now), "acme/team-a/data");
         assert!(show(&rows, Form::Json, now).contains(r#""hostPhase": "Bound""#));
+    }
+
+    #[test]
+    fn what_is_not_known_is_a_dash_and_in_json_null() {
+        let mut facts = ClaimFacts::new(ClaimKey::new("acme", "team-a", "data"));
+        let claim = json!({"metadata": {"name": "data", "uid": "t", "resourceVersion": "1"}});
+        facts.insert(&Facet::TenantClaim, false, claim).unwrap();
+        let rows = [summary(&facts, &[]).unwrap()];
+        let now = Timestamp::UNIX_EPOCH;
+        let shown = show(&rows, Form::Table, now);
+        let cells: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(cells[0], "acme/team-a/data");
+        assert_eq!(cells[2..], ["-", "-", "-", "-"], "{shown}");
+        let shown: Value = serde_json::from_str(&show(&rows, Form::Json, now)).unwrap();
+        assert_eq!(shown[0]["hostPhase"], Value::Null);
+        assert_eq!(show(&[], Form::Json, now), "[]");
+        assert_eq!(show(&[], Form::Table, now), "");
     }
 
     #[test]

@@ -1,27 +1,30 @@
 //! `carrick tap`: facts and steps as they happen.
 
-use std::io::{self, Write as _};
-
 use anyhow::Result;
 use carrick_bus::{FactMessage, Family, History, Tapped, TappedBody};
-use carrick_core::{Scope, subject::StepSubject};
+use carrick_core::subject::StepSubject;
 use carrick_proto::v1;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::{BusChoice, connect, selector::Selector};
+use crate::{
+    connect::{self, BusChoice},
+    output::{plain, say},
+    selector::Selector,
+};
 
 /// What to show, and how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  carrick tap\n  carrick tap acme/team-a --steps\n  \
-                        carrick tap acme/team-a/data -o json")]
+                        carrick tap acme/team-a/data --history -o json\n\n\
+                        Exit codes: 0 after Ctrl-C or when nobody reads, 1 failed, 2 wrong use.")]
 pub(crate) struct Args {
     /// Which claims: TENANT[/NAMESPACE[/CLAIM]]; all without it
     claims: Option<Selector>,
     /// Show only steps
     #[arg(long)]
     steps: bool,
-    /// Begin with what is still stored
+    /// Begin with what is still stored: the last fact of each object, and the steps of a day
     #[arg(long)]
     history: bool,
     /// One readable line for each message, or one JSON object
@@ -56,14 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             Form::Line => line(&message?),
             Form::Json => object(&message?).to_string(),
         };
-        let mut out = io::stdout().lock();
-        if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
-            return if error.kind() == io::ErrorKind::BrokenPipe {
-                Ok(())
-            } else {
-                Err(error.into())
-            };
-        }
+        say(&text)?;
     }
 }
 
@@ -79,17 +75,12 @@ fn line(tapped: &Tapped) -> String {
         }
         TappedBody::Unreadable(error) => (tapped.subject.clone(), format!("unreadable {error}")),
     };
-    format!("{time}  {scope:<28}  {what}")
+    plain(&format!("{time}  {scope:<28}  {what}"))
 }
 
 fn step_scope(subject: &str) -> String {
-    StepSubject::parse(subject).map_or_else(
-        || subject.to_owned(),
-        |s| match s.scope {
-            Scope::Claim(key) => key.to_string(),
-            scope => scope.to_string(),
-        },
-    )
+    StepSubject::parse(subject)
+        .map_or_else(|| subject.to_owned(), |parsed| parsed.scope.to_string())
 }
 
 fn fact_line(fact: &FactMessage) -> String {
@@ -104,7 +95,11 @@ fn fact_line(fact: &FactMessage) -> String {
 fn step_line(step: &v1::Step) -> String {
     let kind = step.step().as_str_name().trim_start_matches("STEP_KIND_").to_lowercase();
     let outcome = step.outcome().as_str_name().trim_start_matches("OUTCOME_").to_lowercase();
-    let what = if step.message.is_empty() { step.writes.join(", ") } else { step.message.clone() };
+    let what = match (step.reason.as_str(), step.message.as_str()) {
+        ("", "") => step.writes.join(", "),
+        ("", text) | (text, "") => text.to_owned(),
+        (reason, message) => format!("{reason}: {message}"),
+    };
     format!("{kind:<10} {outcome:<8} {what}").trim_end().to_owned()
 }
 
@@ -128,6 +123,8 @@ fn object(tapped: &Tapped) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use carrick_bus::FactMeta;
+    use carrick_core::FactSubject;
     use jiff::Timestamp;
 
     fn tapped() -> Tapped {
@@ -138,7 +135,8 @@ mod tests {
                 tenant: "acme".into(),
                 step: v1::StepKind::Bind.into(),
                 outcome: v1::Outcome::Waiting.into(),
-                message: "waits for the host".into(),
+                reason: "HostPending".into(),
+                message: "waits for the\nhost".into(),
                 ..v1::Step::default()
             })),
         }
@@ -146,9 +144,25 @@ mod tests {
 
     #[test]
     fn a_step_is_one_readable_line() {
-        let expected =
-            "00:00:01.500  acme/team-a/data.v1           bind       waiting  waits for the host";
-        assert_eq!(line(&tapped()), expected);
+        assert_eq!(
+            line(&tapped()),
+            "00:00:01.500  acme/team-a/data.v1           bind       waiting  HostPending: waits \
+             for the\u{fffd}host"
+        );
+    }
+
+    #[test]
+    fn a_fact_is_one_readable_line() {
+        let fact = |facet: &str, deleted| {
+            let subject = format!("carrick.v1.carrick.fact.acme.team-a.data.{facet}");
+            let subject = FactSubject::parse(&subject).unwrap();
+            let observed = Timestamp::UNIX_EPOCH;
+            let meta = FactMeta { uid: "u".into(), rv: 7, observed, deleted };
+            let object = json!({"status": {"phase": "Bound"}});
+            fact_line(&FactMessage { subject, sequence: 1, meta, object })
+        };
+        assert_eq!(fact("tenant-claim", false), "fact       tenant-claim Bound (rv 7)");
+        assert_eq!(fact("host-volume.pv-1", true), "fact       host-volume pv-1 gone (rv 7)");
     }
 
     #[test]

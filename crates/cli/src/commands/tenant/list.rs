@@ -1,6 +1,7 @@
 //! `carrick tenant list`.
 
 use anyhow::Result;
+use carrick_engine::settings::HostArgs;
 use carrick_k8s::{
     Tenant,
     tenant::{ACCEPTED, CONNECTED},
@@ -10,18 +11,21 @@ use kube::ResourceExt as _;
 
 use super::all_tenants;
 use crate::{
-    HostChoice, connect,
+    connect,
+    output::say,
     table::{age, table},
 };
 
 /// How to show them.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  carrick tenant list\n  carrick tenant list -o wide\n\n\
+                        Exit codes: 0 shown, 1 failed, 2 wrong use.")]
 pub(crate) struct Args {
     /// How to show them; wide adds the reasons
     #[arg(short, long, value_enum, default_value_t = Form::Table)]
     output: Form,
     #[clap(flatten)]
-    host: HostChoice,
+    host: HostArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -33,20 +37,19 @@ enum Form {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let (host, _) = connect::host(&args.host).await?;
+    let host = connect::host(&args.host).await?;
     let tenants = all_tenants(&host).await?;
-    if tenants.is_empty() && matches!(args.output, Form::Table | Form::Wide) {
-        println!("there are no tenants: add one with `carrick tenant add`");
-        return Ok(());
+    if tenants.is_empty() {
+        eprintln!("there are no tenants: add one with `carrick tenant add`");
     }
-    println!("{}", show(&tenants, args.output, Timestamp::now())?);
-    Ok(())
+    say(&show(&tenants, args.output, Timestamp::now())?)
 }
 
 fn show(tenants: &[Tenant], form: Form, now: Timestamp) -> Result<String> {
     Ok(match form {
         Form::Name => tenants.iter().map(Tenant::name_any).collect::<Vec<_>>().join("\n"),
         Form::Json => serde_json::to_string_pretty(tenants)?,
+        Form::Table | Form::Wide if tenants.is_empty() => String::new(),
         Form::Table | Form::Wide => {
             let mut head =
                 vec!["NAME", "CLUSTER", "CONNECTED", "ACCEPTED", "BINDER", "CLAIMS", "AGE"];

@@ -20,4 +20,4 @@ pub use stage::{Binder, CLASS, HOST_PATH, Stage, numbered};
 pub use tenants::{
     KUBECONFIG, make_tenant, put_secret, tenant_condition, tenants, until_condition,
 };
-pub use wait::{carrick_writes, throughout, until_no_writes, until_ok};
+pub use wait::{carrick_writes, until_no_writes, until_ok};

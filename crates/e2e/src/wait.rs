@@ -31,21 +31,6 @@ pub async fn until_ok<T, F: Future<Output = Result<T>>>(
     }
 }
 
-/// Looks again and again for as long as `window`: the first error is the answer.
-pub async fn throughout(
-    window: Duration,
-    mut check: impl AsyncFnMut() -> Result<()>,
-) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        check().await?;
-        if begun.elapsed() >= window {
-            return Ok(());
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
 /// The writes of Carrick's services that a server has answered, without the renewals of leases.
 pub fn carrick_writes(plane: &ControlPlane) -> Result<Vec<AuditWrite>> {
     let ours =

@@ -21,7 +21,7 @@ mod watchdog;
 pub use audit::AuditWrite;
 pub use control_plane::{ControlPlane, ControlPlaneOptions};
 pub use nats::{Nats, NatsAuth, NatsOptions};
-pub use probe::eventually;
+pub use probe::{eventually, throughout};
 pub use process::{Process, Stop};
 pub use testbed::Testbed;
 pub use tools::Tools;

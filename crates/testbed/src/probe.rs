@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 const POLL: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(500);
 const ONE_TRY: Duration = Duration::from_secs(2);
 
 /// Asks `check` every 50 ms until it gives a value, and fails after `cap`, naming `what` was waited
@@ -26,6 +27,22 @@ pub async fn eventually<T>(
             bail!("waited {cap:?} in vain for {what}");
         }
         sleep(POLL).await;
+    }
+}
+
+/// Asks `check` every 500 ms for as long as `window`: something is to stay as it is. The first error
+/// is the answer.
+pub async fn throughout(
+    window: Duration,
+    mut check: impl AsyncFnMut() -> Result<()>,
+) -> Result<()> {
+    let end = Instant::now() + window;
+    loop {
+        check().await?;
+        if Instant::now() >= end {
+            return Ok(());
+        }
+        sleep(LOOK).await;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use carrick_e2e::{Measured, SERVICES, check_pair, make_claims, measure, until_bound};
+use carrick_e2e::{Measured, SERVICES, check_pair, make_claims, measure, until_bound, until_ok};
 use carrick_testbed::ControlPlane;
 
 use super::{MANY, Stage, say};
@@ -69,26 +69,8 @@ async fn check(
     // With a binder, its last writes to the volume follow those to the claim.
     let cap = Duration::from_secs(30);
     for name in names(claims) {
-        let pair = async || {
-            check_pair((&host, &tenant), &names_on_objects, cluster, (namespace, &name)).await
-        };
-        let mut last = None;
-        let found =
-            carrick_testbed::eventually(
-                "claim and volume to be linked",
-                cap,
-                async || match pair().await {
-                    Ok(pair) => Ok(Some(pair)),
-                    Err(error) => {
-                        last = Some(error);
-                        Ok(None)
-                    }
-                },
-            )
-            .await;
-        if let (Err(_), Some(error)) = (found, last) {
-            return Err(error);
-        }
+        let pair = || check_pair((&host, &tenant), &names_on_objects, cluster, (namespace, &name));
+        until_ok("claim and volume to be linked", cap, pair).await?;
     }
     Ok(usize::try_from(claims)?)
 }

@@ -15,7 +15,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use carrick_core::names::STORAGE_CONDITION;
-use carrick_e2e::{Installation, SERVICES, throughout, until_ok};
+use carrick_e2e::{Installation, SERVICES, until_ok};
+use carrick_testbed::throughout;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCondition};
 use kube::{Api, Client};
 

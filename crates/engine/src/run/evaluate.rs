@@ -7,8 +7,8 @@ use std::{
 
 use carrick_bus::{Bus, Poison};
 use carrick_core::{
-    ClaimFacts, ClaimKey, Decision, Outcome, Policy, Reason, Scope, Side, Step, TenantFacts,
-    Verdict, Write, write::ObjectRef,
+    ClaimFacts, ClaimKey, Decision, Facet, Outcome, Policy, Reason, Scope, Side, Step, TenantFacts,
+    Verdict, Write, fact::FactError, write::ObjectRef,
 };
 use carrick_k8s::{Class, Client, Pool, TenantHandle, Written};
 use jiff::{SignedDuration, Timestamp};
@@ -71,26 +71,26 @@ impl LookError {
 
 /// The facts of a claim or of a tenant, with what writes returned.
 trait Known {
-    fn take_in(&mut self, object: &ObjectRef, value: &Value);
-}
+    fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError>;
 
-impl Known for ClaimFacts {
     fn take_in(&mut self, object: &ObjectRef, value: &Value) {
         if let Some(facet) = object.facet()
-            && let Err(error) = self.insert(&facet, false, value.clone())
+            && let Err(error) = self.insert(&facet, value.clone())
         {
             tracing::warn!(%error, %object, "A written object is not readable");
         }
     }
 }
 
+impl Known for ClaimFacts {
+    fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError> {
+        Self::insert(self, facet, false, object)
+    }
+}
+
 impl Known for TenantFacts {
-    fn take_in(&mut self, object: &ObjectRef, value: &Value) {
-        if let Some(facet) = object.facet()
-            && let Err(error) = self.insert(&facet, false, value.clone())
-        {
-            tracing::warn!(%error, %object, "A written object is not readable");
-        }
+    fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError> {
+        Self::insert(self, facet, false, object)
     }
 }
 

@@ -146,7 +146,7 @@ async fn run(
     let settings = context.settings.run.clone();
     let mut it = Loop { evaluator, queue: Queue::default(), settings, looks: JoinSet::new() };
     let mut messages = pin!(messages);
-    it.sweep(None).await;
+    it.sweep().await;
     let shutdown: Shutdown = context.shutdown.clone();
     tracing::info!("Ready");
     loop {
@@ -249,7 +249,7 @@ impl Loop {
 
     async fn delivered(&mut self, delivery: Delivery) {
         match delivery {
-            Delivery::Reset => self.sweep(None).await,
+            Delivery::Reset => self.sweep().await,
             Delivery::Message(message) => {
                 if let Some(scope) = message.scope() {
                     self.queue.push(scope, Some(message));
@@ -265,14 +265,14 @@ impl Loop {
         match event {
             Ok(TenantEvent::Changed(tenant)) => self.queue.push(Scope::Tenant { tenant }, None),
             Ok(TenantEvent::Removed(_)) => {}
-            Err(_) => self.sweep(None).await,
+            Err(_) => self.sweep().await,
         }
     }
 
     /// Has all claims looked at, when nothing else is to be done.
-    async fn sweep(&mut self, scope: Option<&Scope>) {
+    async fn sweep(&mut self) {
         self.evaluator.metrics.swept();
-        match self.evaluator.bus.claims_in(scope).await {
+        match self.evaluator.bus.claims_in(None).await {
             Ok(claims) => self.spread(claims),
             Err(error) => tracing::warn!(%error, "The claims can't be listed"),
         }

@@ -1,8 +1,10 @@
 //! What is said about Tenants that can't be used, or may not be.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use carrick_k8s::tenant::DetectedBinder;
-use carrick_testbed::{Testbed, eventually};
+use carrick_testbed::{Testbed, eventually, throughout};
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -94,7 +96,9 @@ async fn rest(bench: &Bench<'_>) -> Result<()> {
         Ok(writes.iter().filter(|w| w.resource == "tenants").count())
     };
     let before = writes()?;
-    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
-    assert_eq!(writes()?, before);
-    Ok(())
+    throughout(Duration::from_secs(12), async || {
+        assert_eq!(writes()?, before);
+        Ok(())
+    })
+    .await
 }

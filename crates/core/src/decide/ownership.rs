@@ -4,13 +4,28 @@
 
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 
 use crate::{
+    claim_ref,
     identity::Locator,
-    names::{TENANT_CLAIM_UID, UPSYNC},
+    names::{PROVISIONED_BY, PROVISIONER, TENANT_CLAIM_UID, UPSYNC},
     policy::Policy,
     step::Reason,
 };
+
+/// What a volume's spec says besides where its data is; every other field is its source.
+const NOT_SOURCE: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
 
 /// An annotation's value.
 pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
@@ -107,8 +122,54 @@ pub enum VolumeLocator {
     Foreign,
 }
 
-/// Whether a volume in the tenant is a copy that Carrick carried up.
-pub fn is_carried_up(volume: &PersistentVolume, policy: &Policy) -> bool {
+/// Whether a host volume is marked to be carried up to this tenant.
+pub fn is_marked(volume: &PersistentVolume, policy: &Policy) -> bool {
     label(&volume.metadata, &policy.names.state()) == Some(UPSYNC)
-        || has_finalizer(&volume.metadata, &policy.names.finalizer())
+        && has_cluster_label(&volume.metadata, policy)
+        && volume_locator(volume, policy) == VolumeLocator::Ours
+}
+
+/// Whether a volume in the tenant is the copy of this host volume, for this claim.
+///
+/// The tenant can write and remove every mark on it, but not change its source, which is immutable.
+/// So it needs the host's source; then one sign of ours that is left is enough, and without that
+/// source none is.
+pub fn is_copy(
+    volume: &PersistentVolume,
+    host: &PersistentVolume,
+    claim: &PersistentVolumeClaim,
+    policy: &Policy,
+) -> bool {
+    let (meta, names) = (&volume.metadata, &policy.names);
+    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let signed = label(meta, &names.state()) == Some(UPSYNC)
+        || has_finalizer(meta, &names.finalizer())
+        || annotation(meta, PROVISIONED_BY) == Some(PROVISIONER)
+        || reference.is_some_and(|reference| claim_ref::names_claim(reference, claim));
+    signed
+        && is_marked(host, policy)
+        && meta.name == host.metadata.name
+        && has_source_of(volume, host)
+}
+
+fn has_source_of(volume: &PersistentVolume, host: &PersistentVolume) -> bool {
+    let (present, wanted) = (json!(volume.spec), json!(host.spec));
+    let mut source = wanted
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(field, _)| !NOT_SOURCE.contains(&field.as_str()))
+        .peekable();
+    source.peek().is_some() && source.all(|(field, value)| covers(&present[field], value))
+}
+
+/// Whether all of `wanted` is in `present`, which an API server may have filled in. References to
+/// secrets don't count: they may change, and say nothing about where the data is.
+fn covers(present: &Value, wanted: &Value) -> bool {
+    let Value::Object(fields) = wanted else {
+        return present == wanted;
+    };
+    let counts = |field: &str| !field.to_lowercase().ends_with("secretref");
+    let mut fields = fields.iter().filter(|(field, _)| counts(field));
+    present.is_object() && fields.all(|(field, value)| covers(&present[field], value))
 }

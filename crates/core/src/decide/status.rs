@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     claim_phase,
-    ownership::{annotation, is_carried_up, is_made_for},
+    ownership::{annotation, is_copy, is_made_for},
     tell, volume_name,
 };
 use crate::{
@@ -54,7 +54,11 @@ fn bound(
     let Some(name) = volume_name(host) else {
         return Decision::waiting(Step::Status, "WaitingForVolume", "waits for the volume's name");
     };
-    let volume = facts.live_tenant_volume(name).filter(|v| points_at(v, claim, policy));
+    let copied = |volume: &&PersistentVolume| {
+        let on_host = facts.live_host_volume(name);
+        on_host.is_some_and(|on_host| is_copy(volume, on_host, claim, policy))
+    };
+    let volume = facts.live_tenant_volume(name).filter(copied).filter(|v| points_at(v, claim));
     let Some(volume) = volume else {
         return Decision::waiting(
             Step::Release,
@@ -73,11 +77,10 @@ fn bound(
     link(claim, host, volume, name, policy)
 }
 
-/// Whether a volume in the tenant is ours, is there to stay, and points at this very claim.
-fn points_at(volume: &PersistentVolume, claim: &PersistentVolumeClaim, policy: &Policy) -> bool {
+/// Whether a volume in the tenant is there to stay and points at this very claim.
+fn points_at(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-    is_carried_up(volume, policy)
-        && volume.metadata.deletion_timestamp.is_none()
+    volume.metadata.deletion_timestamp.is_none()
         && reference.is_some_and(|reference| claim_ref::names_claim(reference, claim))
 }
 

@@ -6,16 +6,13 @@ use serde_json::{Value, json};
 
 use super::{
     class_name,
-    ownership::{
-        VolumeLocator, annotation, has_cluster_label, is_carried_up, is_made_for, label,
-        volume_locator,
-    },
+    ownership::{annotation, is_copy, is_made_for, is_marked},
     volume_phase,
 };
 use crate::{
     claim_ref,
     fact::ClaimFacts,
-    names::{PROVISIONED_BY, PROVISIONER, UPSYNC},
+    names::{PROVISIONED_BY, PROVISIONER},
     patch::PatchBuilder,
     policy::{Binder, Policy},
     step::{Reason, Step},
@@ -31,11 +28,6 @@ const HOST_ONLY: [&str; 3] =
 
 /// Decides what the upsyncer does about a claim's volumes.
 pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision {
-    let marked = |volume: &&PersistentVolume| {
-        label(&volume.metadata, &policy.names.state()) == Some(UPSYNC)
-            && has_cluster_label(&volume.metadata, policy)
-            && volume_locator(volume, policy) == VolumeLocator::Ours
-    };
     if policy.tenant.paused {
         return Decision::ignored(STEP);
     }
@@ -43,7 +35,7 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
         .host_volumes
         .values()
         .filter_map(|fact| fact.live())
-        .filter(marked)
+        .filter(|volume| is_marked(volume, policy))
         .filter(|volume| !is_left_over(facts, volume, policy))
         .map(|volume| carry_up(facts, volume, policy))
         .collect();
@@ -86,7 +78,7 @@ fn carry_up(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> Dec
     let Some(present) = facts.live_tenant_volume(&name) else {
         return write(Action::Create(json!(copy)), "volume carried up");
     };
-    if !is_carried_up(present, policy) {
+    if !is_copy(present, host, claim, policy) {
         return Decision::refused(
             STEP,
             Reason::new(

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What somebody does to the objects in between.
-const DISTURBANCES: usize = 16;
+const DISTURBANCES: usize = 17;
 
 fn disturb(world: &mut World, what: usize) {
     let merge = |world: &mut World, thing, patch| {
@@ -46,6 +46,10 @@ fn disturb(world: &mut World, what: usize) {
         }
         14 => world.make_claim_again(),
         15 => world.pass(11),
+        16 => {
+            let stripped = json!({"metadata": {"labels": null, "finalizers": null}});
+            merge(world, Thing::TenantVolume, stripped);
+        }
         _ => {}
     }
 }

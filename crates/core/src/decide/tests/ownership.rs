@@ -1,13 +1,20 @@
 //! Whose an object is.
 
-use serde_json::json;
+use std::collections::BTreeMap;
 
-use crate::decide::{
-    fixtures::{NAMESPACE, Stage, Thing, World},
-    ownership::{
-        ClaimOwner, VolumeLocator, check_host_namespace, claim_owner, is_carried_up, is_made_for,
-        volume_locator,
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::{Value, json};
+
+use crate::{
+    decide::{
+        fixtures::{NAMESPACE, Stage, Thing, VOLUME, World},
+        ownership::{
+            ClaimOwner, VolumeLocator, check_host_namespace, claim_owner, is_copy, is_made_for,
+            volume_locator,
+        },
     },
+    fact::Fact,
+    names::{PROVISIONED_BY, PROVISIONER},
 };
 
 #[test]
@@ -51,22 +58,61 @@ fn a_volume_is_ours_only_with_the_tenants_cluster_scoped_locator() {
     }
 }
 
-#[test]
-fn a_copy_is_ours_by_its_label_or_by_its_finalizer() {
-    let world = World::at(Stage::CarriedUp);
+/// Whether the tenant's volume is the copy of the host's, with this changed on each.
+fn is_copy_with(volume: &Value, host: &Value) -> bool {
+    let mut world = World::at(Stage::CarriedUp);
+    world.merge(Thing::TenantVolume, volume);
+    world.merge(Thing::HostVolume, host);
     let facts = world.facts();
-    let volume = facts.tenant_volumes.values().next().unwrap().object.clone();
-    for (label, finalizer, expected) in
-        [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
-    {
-        let mut volume = volume.clone();
-        if !label {
-            volume.metadata.labels = None;
-        }
-        if !finalizer {
-            volume.metadata.finalizers = Some(vec!["kubernetes.io/pv-protection".to_owned()]);
-        }
-        assert_eq!(is_carried_up(&volume, &world.policy), expected, "{label} {finalizer}");
+    let live = |volumes: &BTreeMap<_, Fact<PersistentVolume>>| volumes[VOLUME].object.clone();
+    let (volume, host) = (live(&facts.tenant_volumes), live(&facts.host_volumes));
+    is_copy(&volume, &host, facts.live_tenant_claim().unwrap(), &world.policy)
+}
+
+#[test]
+fn a_copy_has_the_hosts_source_and_one_sign_of_ours() {
+    let names = World::new().policy.names;
+    let sign = [
+        json!({"metadata": {"labels": {(names.state()): "Upsync"}}}),
+        json!({"metadata": {"finalizers": [names.finalizer()]}}),
+        json!({"metadata": {"annotations": {(PROVISIONED_BY): PROVISIONER}}}),
+        json!({"spec": {"claimRef": World::at(Stage::CarriedUp).see(Thing::TenantVolume)["spec"]["claimRef"]}}),
+    ];
+    let bare = json!({
+        "metadata": {"labels": null, "finalizers": null, "annotations": null},
+        "spec": {"claimRef": null},
+    });
+    assert!(!is_copy_with(&bare, &json!({})), "no sign is left");
+    for sign in sign {
+        let mut only = bare.clone();
+        json_patch::merge(&mut only, &sign);
+        assert!(is_copy_with(&only, &json!({})), "{sign}");
+    }
+    let unmarked = json!({"metadata": {"labels": {(names.state()): null}}});
+    assert!(!is_copy_with(&json!({}), &unmarked), "nothing is to be carried up");
+}
+
+#[test]
+fn a_source_is_the_hosts_by_all_that_the_host_says_of_it() {
+    let csi = |fields: Value| json!({"spec": {"csi": fields}});
+    let secret = |name: &str| json!({"name": name, "namespace": "x"});
+    let none = json!({});
+    for (volume, host, expected) in [
+        (csi(json!({"volumeHandle": "own"})), none.clone(), false),
+        (csi(json!({"driver": "own.example"})), none.clone(), false),
+        (json!({"spec": {"csi": null, "hostPath": {"path": "/"}}}), none.clone(), false),
+        (csi(json!(null)), csi(json!(null)), false),
+        (none.clone(), csi(json!({"volumeAttributes": {"share": "a"}})), false),
+        (csi(json!({"fsType": "ext4", "readOnly": false})), none.clone(), true),
+        (none.clone(), csi(json!({"controllerExpandSecretRef": secret("new")})), true),
+        (
+            csi(json!({"nodeStageSecretRef": secret("a")})),
+            csi(json!({"nodeStageSecretRef": secret("b")})),
+            true,
+        ),
+        (json!({"spec": {"capacity": {"storage": "9Gi"}, "volumeMode": "Block"}}), none, true),
+    ] {
+        assert_eq!(is_copy_with(&volume, &host), expected, "{volume} {host}");
     }
 }
 

@@ -41,14 +41,15 @@ fn bound_is_not_seen_and_nothing_is_released_before_the_volume_is_up() {
 
 #[test]
 fn a_volume_that_is_another_ones_releases_nothing() {
-    let names = World::new().policy.names.clone();
     for patch in [
         json!({"spec": {"claimRef": {"uid": "another"}}}),
         json!({"spec": {"claimRef": {"uid": null}}}),
         json!({"spec": {"claimRef": {"namespace": "team-b"}}}),
         json!({"spec": {"claimRef": {"name": "other"}}}),
         json!({"spec": {"claimRef": null}}),
-        json!({"metadata": {"labels": {(names.state()): null}, "finalizers": null}}),
+        // All our marks on a volume of the tenant's own.
+        json!({"spec": {"csi": {"volumeHandle": "own"}}}),
+        json!({"spec": {"csi": null, "hostPath": {"path": "/"}}}),
         json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
     ] {
         for stage in [Stage::CarriedUp, Stage::Released, Stage::Linked] {
@@ -59,6 +60,27 @@ fn a_volume_that_is_another_ones_releases_nothing() {
             assert!(decision.writes.is_empty(), "{stage:?} {patch}: {decision:?}");
         }
     }
+}
+
+#[test]
+fn a_volume_in_the_tenant_says_nothing_without_the_hosts_marked_for_it() {
+    let state = World::new().policy.names.state();
+    for stage in [Stage::CarriedUp, Stage::Released, Stage::Linked] {
+        let mut world = World::at(stage);
+        let mut unseen = world.facts();
+        unseen.host_volumes.clear();
+        assert!(world.decide_on(Actor::Status, &unseen).writes.is_empty(), "{stage:?}");
+        world.merge(Thing::HostVolume, &json!({"metadata": {"labels": {(state.as_str()): null}}}));
+        assert!(world.decide(Actor::Status).writes.is_empty(), "{stage:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_lost_its_marks_still_counts() {
+    let mut world = World::at(Stage::CarriedUp);
+    world.merge(Thing::TenantVolume, &json!({"metadata": {"labels": null, "finalizers": null}}));
+    assert!(world.step(Actor::Status));
+    assert_eq!(world.written.last(), Some(&"status released"));
 }
 
 #[test]

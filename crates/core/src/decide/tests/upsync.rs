@@ -88,6 +88,21 @@ fn a_volume_in_the_tenant_that_is_not_ours_is_never_touched() {
 }
 
 #[test]
+fn a_volume_of_the_tenants_own_is_not_ours_whatever_marks_it_carries() {
+    let mut world = World::at(Stage::CarriedUp);
+    // As another volume of that name would be: with all our marks, and its own source.
+    world.merge(Thing::TenantVolume, &json!({"spec": {"csi": {"volumeHandle": "own"}}}));
+    assert_refused(&world.decide(Actor::Upsync), "VolumeCollision");
+    let mut world = World::at(Stage::CarriedUp);
+    let bare = json!({
+        "metadata": {"labels": null, "finalizers": null, "annotations": null},
+        "spec": {"claimRef": null},
+    });
+    world.merge(Thing::TenantVolume, &bare);
+    assert_refused(&world.decide(Actor::Upsync), "VolumeCollision");
+}
+
+#[test]
 fn what_a_tenant_changes_on_its_copy_is_undone() {
     let rest = at_rest();
     let names = rest.policy.names.clone();
@@ -101,11 +116,13 @@ fn what_a_tenant_changes_on_its_copy_is_undone() {
         json!({"metadata": {"annotations": {(names.carried_rv()): "0"}}}),
         json!({"metadata": {"finalizers": null}}),
         json!({"metadata": {"finalizers": ["kubernetes.io/pv-protection"]}}),
+        json!({"metadata": {"labels": null, "finalizers": null}}),
+        json!({"metadata": {"labels": null, "finalizers": null, "annotations": null}}),
+        json!({"metadata": {"labels": null, "finalizers": null}, "spec": {"claimRef": null}}),
         json!({"spec": {"claimRef": null}}),
         json!({"spec": {"claimRef": {"uid": "another"}}}),
         json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}),
         json!({"spec": {"capacity": {"storage": "9Gi"}}}),
-        json!({"spec": {"csi": null, "hostPath": {"path": "/"}}}),
         json!({"spec": {"mountOptions": ["rw"]}}),
         json!({"spec": {"storageClassName": "ssd"}}),
         json!({"status": {"phase": "Available"}}),

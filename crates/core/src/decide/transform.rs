@@ -114,9 +114,10 @@ fn marks(
         .test(&["spec", "claimRef", "uid"], json!(host_uid))
         .label(&names.cluster(), names.key())
         .label(&names.state(), UPSYNC);
-    // A locator that means the same in other words stays as it is.
+    // A locator that means the same in other words stays as it is. Where there is none, no test can
+    // say so, and of two sync targets only one may take the volume: at this very version only.
     if volume_locator(volume, policy) == VolumeLocator::Absent {
-        patch = patch.annotation(&names.locator(), &policy.locator("").to_json());
+        patch = patch.test_version().annotation(&names.locator(), &policy.locator("").to_json());
     }
     // A diff that names this very claim stays as it is, whatever resourceVersion it was made at.
     let kept = annotation(&volume.metadata, &names.diff())

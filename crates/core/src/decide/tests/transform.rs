@@ -167,6 +167,18 @@ fn what_is_not_ours_and_what_is_lost_is_left_alone() {
 }
 
 #[test]
+fn of_two_sync_targets_only_one_takes_a_volume() {
+    let mut world = World::at(Stage::HostBound);
+    let decision = world.decide(Actor::Transform);
+    let mut rival = world.policy.locator("");
+    rival.cluster = "rival".to_owned();
+    let annotations = json!({(world.policy.names.locator()): rival.to_json()});
+    world.merge(Thing::HostVolume, &json!({"metadata": {"annotations": annotations}}));
+    assert!(world.apply(only_write(&decision)).is_err(), "it was faster");
+    assert_refused(&world.decide(Actor::Transform), "ForeignVolume");
+}
+
+#[test]
 fn marks_are_written_only_while_the_volume_is_bound_to_this_claim() {
     let mut world = World::at(Stage::HostBound);
     let decision = world.decide(Actor::Transform);

@@ -1,7 +1,7 @@
 //! What the tenant is told: the condition `carrick.dev/Storage` and Events on its claim.
 //!
 //! A claim that simply binds gets none of it. It is told what a service refuses or holds, and what
-//! a claim waits for once it has waited for [`PATIENCE`].
+//! a claim waits for once it has waited for [`PATIENCE`]; a bound one too, if its volume is missed.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -39,17 +39,16 @@ pub(super) fn decide(
     now: Timestamp,
 ) -> Decision {
     let problem = standing(facts).or_else(|| own(&decision));
-    let waited = last_progress(facts, claim)
-        .map_or(SignedDuration::ZERO, |since| now.duration_since(since).max(SignedDuration::ZERO));
-    let problem = match problem {
-        None if claim_phase(claim) != "Bound" && carried(facts, &decision) => {
+    let problem = match (problem, waits_since(facts, claim, &decision, now)) {
+        (None, Some(since)) => {
+            let waited = now.duration_since(since).max(SignedDuration::ZERO);
             if waited < PATIENCE {
                 decision.verdict = Verdict::Ignored(Some(PATIENCE - waited));
                 return decision;
             }
             Some(waiting(facts, &decision))
         }
-        problem => problem,
+        (problem, _) => problem,
     };
     decision.writes = match problem {
         Some(problem) => complain(claim, &problem, now),
@@ -65,11 +64,21 @@ fn last_progress(facts: &ClaimFacts, claim: &PersistentVolumeClaim) -> Option<Ti
     steps.map(|record| record.time).chain(created).max()
 }
 
-/// Whether the claim is under way at all, so that there is something to wait for.
-fn carried(facts: &ClaimFacts, decision: &Decision) -> bool {
-    facts.host_claim.is_some()
-        || matches!(decision.verdict, Verdict::Waiting(..))
-        || steps_of(facts).next().is_some()
+/// Since when the claim waits; `None` if it does not, or is not under way at all.
+fn waits_since(
+    facts: &ClaimFacts,
+    claim: &PersistentVolumeClaim,
+    decision: &Decision,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let waits = matches!(decision.verdict, Verdict::Waiting(..));
+    if claim_phase(claim) == "Bound" {
+        // What was said of its volume may be over; it is not while this service misses it too.
+        let record = latest_wait(facts).filter(|record| waits && record.step > Step::Bind);
+        return record.map(|record| record.time);
+    }
+    let under_way = facts.host_claim.is_some() || waits || steps_of(facts).next().is_some();
+    under_way.then(|| last_progress(facts, claim).unwrap_or(now))
 }
 
 /// The steps published for this very claim, in the order of its way.
@@ -99,17 +108,21 @@ fn own(decision: &Decision) -> Option<Problem> {
     Some(Problem { code: reason.code.to_owned(), message: reason.message.clone(), warn: true })
 }
 
-/// What a claim waits for: the latest step on its way that waits, else what is seen from here.
-fn waiting(facts: &ClaimFacts, decision: &Decision) -> Problem {
+/// The latest step on the claim's way that waits.
+fn latest_wait(facts: &ClaimFacts) -> Option<&StepRecord> {
     let bound = facts.live_host_claim().is_some_and(|host| claim_phase(host) == "Bound");
-    let record = steps_of(facts)
+    steps_of(facts)
         // Once the host has bound the claim, nobody waits for that any more, whatever was said.
         .filter(|record| !bound || record.step > Step::Bind)
         // What others wait for says more than what this service does, which is them.
         .filter(|record| record.step < Step::Release)
         .filter(|record| matches!(record.outcome, Outcome::Waiting | Outcome::Retrying))
-        .max_by_key(|record| record.step);
-    let (code, message) = match (&decision.verdict, record) {
+        .max_by_key(|record| record.step)
+}
+
+/// What a claim waits for: as the step says that waits, else what is seen from here.
+fn waiting(facts: &ClaimFacts, decision: &Decision) -> Problem {
+    let (code, message) = match (&decision.verdict, latest_wait(facts)) {
         (_, Some(record)) => (record.code.clone(), record.message.clone()),
         (Verdict::Waiting(reason, _), None) => (reason.code.to_owned(), reason.message.clone()),
         _ => ("Waiting".to_owned(), "waits to be carried to the host".to_owned()),

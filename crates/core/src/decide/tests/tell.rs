@@ -5,9 +5,11 @@ use serde_json::{Value, json};
 
 use crate::{
     decide::fixtures::{
-        Actor, Stage, Thing, World, assert_ignored, created, only_write, record, text, user_claim,
+        Actor, Stage, Thing, World, assert_ignored, created, only_write, policy_with, record, text,
+        user_claim,
     },
-    names::STORAGE_CONDITION,
+    names::{Domain, STORAGE_CONDITION},
+    policy::Binder,
     step::{Outcome, Step},
     write::{Kind, Verdict, Write},
 };
@@ -123,6 +125,51 @@ fn a_late_claim_is_not_told_of_each_short_wait_once_it_gets_on() {
     assert_eq!(decision.verdict, Verdict::Ignored(Some(SignedDuration::from_secs(9))));
     world.pass(9);
     assert_eq!(whys(&world.decide(Actor::Status).writes), ["condition"], "but of a long one");
+}
+
+#[test]
+fn a_bound_claim_whose_volume_is_going_is_told_after_ten_seconds_and_when_it_is_back() {
+    for binder in [Binder::Carrick, Binder::Tenant] {
+        let mut world = World::of(policy_with(Domain::KcpDev, binder));
+        let actors = world.actors();
+        world.settle(&actors);
+        world.pass(3600);
+        let patch = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        world.merge(Thing::TenantVolume, &patch);
+        world.settle(&Actor::SERVICES);
+        assert!(conditions(&world).is_empty(), "it may go at once");
+        let decision = world.decide(Actor::Status);
+        assert_eq!(decision.verdict, Verdict::Ignored(Some(SignedDuration::from_secs(10))));
+        world.pass(10);
+        let decision = world.decide(Actor::Status);
+        assert_eq!(whys(&decision.writes), ["condition"], "and no event");
+        world.apply_all(&decision);
+        assert_eq!(ours(&world)["reason"], "VolumeTerminating");
+        world.pass(3600);
+        assert!(world.decide(Actor::Status).writes.is_empty(), "told once");
+        world.delete(Thing::TenantVolume);
+        world.settle(&actors);
+        let condition = ours(&world);
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("Bound")));
+        assert_eq!(world.tenant.list(Kind::Event).count(), 0);
+    }
+}
+
+#[test]
+fn a_wait_that_was_said_and_is_over_is_not_told_to_a_bound_claim() {
+    for (step, outcome) in [
+        (Step::Bind, Outcome::Waiting),
+        (Step::Transform, Outcome::Waiting),
+        (Step::Upsync, Outcome::Retrying),
+    ] {
+        let mut world = with_step(Stage::Bound, step, outcome, "Stale");
+        world.pass(3600);
+        assert!(world.decide(Actor::Status).writes.is_empty(), "{step}");
+        // But it is told while the volume is missed here too.
+        world.delete(Thing::TenantVolume);
+        let told = !world.decide(Actor::Status).writes.is_empty();
+        assert_eq!(told, step != Step::Bind, "{step}");
+    }
 }
 
 #[test]

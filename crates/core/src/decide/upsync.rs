@@ -121,12 +121,15 @@ fn copy_of(
     let mut copy = PersistentVolume { spec: host.spec.clone(), ..PersistentVolume::default() };
     claim_ref::apply_diff(&mut copy, diff).map_err(|error| refused(error.to_string()))?;
     if let Some(spec) = &mut copy.spec {
-        // The class under the tenant's name for it, not under the host's.
+        // The class under the tenant's name for it, not under the host's, whatever the rules are by
+        // now; `""` is left out of a volume.
         let classes = &policy.tenant.classes;
-        let class = class_name(claim).or(classes.default.as_deref());
-        let mapped = class.and_then(|class| classes.mapped.get(class));
-        if mapped.is_some() && mapped == spec.storage_class_name.as_ref() {
-            spec.storage_class_name = class.map(str::to_owned);
+        let default = classes.default.as_deref().filter(|default| {
+            let mapped = classes.mapped.get(*default);
+            mapped.is_some() && mapped == spec.storage_class_name.as_ref()
+        });
+        if let Some(class) = class_name(claim).or(default) {
+            spec.storage_class_name = Some(class.to_owned()).filter(|class| !class.is_empty());
         }
     }
     let meta = &mut copy.metadata;

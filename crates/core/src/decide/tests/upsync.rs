@@ -197,18 +197,23 @@ fn the_copy_has_the_class_under_the_tenants_name() {
     let beta = json!({"metadata": {"annotations": {(BETA_STORAGE_CLASS): "fast"}},
                       "spec": {"storageClassName": null}});
     let absent = json!({"spec": {"storageClassName": null}});
+    let empty = json!({"spec": {"storageClassName": ""}});
     for (rules, patch, expected) in [
         (classes(&[("fast", "ssd")]), json!({}), "fast"),
         (classes(&[("fast", "ssd")]), beta, "fast"),
         (default, absent, "fast"),
         (all, json!({"spec": {"storageClassName": "slow"}}), "slow"),
+        (classes(&[("", "ssd")]), empty, ""),
     ] {
         let mut policy = policy();
         policy.tenant.classes = rules;
         let mut world = World::of(policy);
         world.merge(Thing::TenantClaim, &patch);
         let world = world.brought_to(Stage::CarriedUp);
-        assert_eq!(text(world.see(Thing::TenantVolume), "/spec/storageClassName"), expected);
+        let volume = world.see(Thing::TenantVolume);
+        assert_eq!(text(volume, "/spec/storageClassName"), expected);
+        let named = volume["spec"].get("storageClassName").is_some();
+        assert_eq!(named, !expected.is_empty(), "an empty one would be dropped, and put back");
     }
 }
 

@@ -227,6 +227,23 @@ fn keep_up(
     }
 }
 
+/// Whether a host claim was made for this very claim.
+fn is_carried_for(
+    host: &PersistentVolumeClaim,
+    claim: &PersistentVolumeClaim,
+    policy: &Policy,
+) -> bool {
+    matches!(claim_owner(host, policy), ClaimOwner::Uid(uid)
+        if Some(uid) == claim.metadata.uid.as_deref())
+}
+
+/// Whether a claim was carried down and bound, and nothing is known of its host claim so far.
+fn is_bound_unseen(facts: &ClaimFacts, claim: &PersistentVolumeClaim, policy: &Policy) -> bool {
+    facts.host_claim.is_none()
+        && claim_phase(claim) == "Bound"
+        && has_finalizer(&claim.metadata, &policy.names.finalizer())
+}
+
 type Size = k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 fn requested(spec: &PersistentVolumeClaimSpec) -> Option<&Size> {
@@ -283,9 +300,14 @@ fn desired_spec(
     let Some(spec) = &claim.spec else {
         return Err(Reason::new("NoSpec", "the claim has no spec"));
     };
-    let class = match host_class(facts, claim, policy)? {
-        Ok(class) => class,
-        Err(instead) => return Ok(instead),
+    // What is carried down stays so, whatever the rules are by now.
+    let on_host = facts.live_host_claim().filter(|host| is_carried_for(host, claim, policy));
+    let class = match on_host {
+        Some(host) => host.spec.as_ref().and_then(|spec| spec.storage_class_name.clone()),
+        None => match host_class(facts, claim, policy)? {
+            Ok(class) => class,
+            Err(instead) => return Ok(instead),
+        },
     };
     if spec.selector.is_some() {
         return Err(Reason::new(
@@ -343,6 +365,10 @@ fn host_class(
     let class = match rules.on_host(named) {
         HostClass::Named(class) => Some(class),
         HostClass::Absent => None,
+        // Where facts are still coming in, a claim that was carried down is not refused for it.
+        HostClass::NotAllowed if is_bound_unseen(facts, claim, policy) => {
+            return Ok(Err(Desired::NotSeenYet));
+        }
         HostClass::NotAllowed => {
             let message = match named {
                 Some(name) => format!("storage class {name:?} is not allowed for this tenant"),
@@ -374,9 +400,7 @@ fn named_volume(
     let carried_up =
         volume.is_some_and(|fact| volume_locator(&fact.object, policy) == VolumeLocator::Ours);
     let bound_to_it = facts.host_claim.as_ref().is_some_and(|fact| {
-        volume_name(&fact.object) == Some(name)
-            && matches!(claim_owner(&fact.object, policy), ClaimOwner::Uid(uid)
-                if Some(uid) == claim.metadata.uid.as_deref())
+        volume_name(&fact.object) == Some(name) && is_carried_for(&fact.object, claim, policy)
     });
     if carried_up || bound_to_it {
         return Ok(Ok(Some(name.to_owned())));

@@ -227,6 +227,62 @@ fn with_a_binder_a_class_of_the_tenants_own_is_left_to_its_provisioner() {
 }
 
 #[test]
+fn a_class_that_is_no_longer_allowed_is_so_only_for_new_claims() {
+    let label = json!({"metadata": {"labels": {"late": "too"}}});
+    for binder in [Binder::Carrick, Binder::Tenant] {
+        for end in [Actor::Down, Actor::Status] {
+            let mut world = World::of(policy_with(Domain::KcpDev, binder));
+            let actors = world.actors();
+            world.settle(if end == Actor::Down { &[Actor::Down] } else { &actors });
+            let writes = world.written.len();
+            world.policy.tenant.classes = classes(&[("other", "ssd")]);
+            world.settle(&actors);
+            world.merge(Thing::TenantClaim, &label);
+            world.merge(Thing::TenantClaim, &json!({"metadata": {"labels": {"app": "inn"}}}));
+            let size = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+            world.merge(Thing::TenantClaim, &size);
+            world.settle(&actors);
+            let host = world.see(Thing::HostClaim);
+            assert_eq!(entry(host, "labels", "late"), "too");
+            assert_eq!(text(host, "/spec/resources/requests/storage"), "2Gi");
+            let volume = world.see(Thing::TenantVolume);
+            assert_eq!(text(volume, "/spec/storageClassName"), "fast", "as the claim calls it");
+            assert_eq!(text(world.see(Thing::TenantClaim), "/status/phase"), "Bound");
+            if end == Actor::Status {
+                assert_eq!(world.written[writes..], ["changes of the tenant's claim"]);
+            }
+            // Nor is it refused while its host claim is not seen again.
+            let mut facts = world.facts();
+            facts.host_claim = None;
+            assert_waits(&world.decide_on(Actor::Down, &facts), "WaitingForHostClaim");
+        }
+    }
+    let mut new = World::at(Stage::WithNamespace);
+    new.policy.tenant.classes = classes(&[]);
+    assert_refused(&new.decide(Actor::Down), "ClassNotAllowed");
+    let mut again = World::at(Stage::Bound);
+    again.policy.tenant.classes = classes(&[]);
+    again.make_claim_again();
+    assert_refused(&again.decide(Actor::Down), "ClassNotAllowed");
+}
+
+#[test]
+fn a_changed_label_or_annotation_goes_down_and_is_put_back() {
+    let mut world = World::at(Stage::Bound);
+    let changed = json!({"labels": {"app": "inn"}, "annotations": {"note": "yours"}});
+    world.merge(Thing::TenantClaim, &json!({"metadata": changed}));
+    for _ in 0..2 {
+        assert!(world.step(Actor::Down));
+        let host = world.see(Thing::HostClaim);
+        assert_eq!(entry(host, "labels", "app"), "inn");
+        assert_eq!(entry(host, "annotations", "note"), "yours");
+        assert_done(&world.decide(Actor::Down));
+        let other = json!({"labels": {"app": "x"}, "annotations": {"note": "x"}});
+        world.merge(Thing::HostClaim, &json!({"metadata": other}));
+    }
+}
+
+#[test]
 fn growth_goes_down_once_the_host_claim_is_bound_and_shrinking_is_refused() {
     let ask = |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}});
     let size = "/spec/resources/requests/storage";

@@ -14,16 +14,13 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams, PostParams},
     config::Cluster,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{
-    client::Client,
-    error::{Error, is_missing},
-};
+use crate::{client::Client, error::Error};
 
 /// Namespace of the account in the tenant.
 pub const NAMESPACE: &str = "carrick-system";
@@ -68,15 +65,6 @@ pub async fn grant(admin: &Client) -> Result<Access, Error> {
     let token = status.token.ok_or(Error::NotFound { object })?;
     let expires = status.expiration_timestamp.map(|time| time.0);
     Ok(Access { kubeconfig: kubeconfig(admin.cluster(), &token), expires })
-}
-
-/// Removes what [`grant`] made, and so the account's access.
-pub async fn revoke(admin: &Client) -> Result<(), Error> {
-    let kube = admin.kube();
-    delete::<ClusterRoleBinding>(admin, Api::all(kube.clone()), NAME).await?;
-    delete::<ClusterRole>(admin, Api::all(kube.clone()), NAME).await?;
-    delete::<ServiceAccount>(admin, Api::namespaced(kube.clone(), NAMESPACE), NAME).await?;
-    delete::<Namespace>(admin, Api::all(kube.clone()), NAMESPACE).await
 }
 
 /// Just the rights that the services use in a tenant.
@@ -134,17 +122,6 @@ where
     let params = PatchParams::apply(admin.field_manager()).force();
     let answer = admin.call(api.patch(&name, &params, &Patch::Apply(object))).await;
     answer.map(|_| ()).map_err(|error| Error::of(format!("{} {name}", K::kind(&())), &error))
-}
-
-async fn delete<K>(admin: &Client, api: Api<K>, name: &str) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    match admin.call(api.delete(name, &DeleteParams::default())).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_missing(&error, &K::plural(&()), name) => Ok(()),
-        Err(error) => Err(Error::of(format!("{} {name}", K::kind(&())), &error)),
-    }
 }
 
 fn kubeconfig(cluster: &Cluster, token: &str) -> String {

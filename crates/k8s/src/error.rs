@@ -55,7 +55,7 @@ pub enum Error {
         message: String,
     },
     /// The control plane cannot be used now, at least not for this.
-    #[error("{object} could not be reached, try again later: {problem}")]
+    #[error("{object}: {problem}")]
     Unavailable {
         /// Which object.
         object: String,

@@ -53,7 +53,11 @@ pub struct ConnectionProblem {
 
 impl fmt::Display for ConnectionProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.message, self.reason)
+        write!(f, "{} ({})", self.message, self.reason)?;
+        match self.advice() {
+            "" => Ok(()),
+            advice => write!(f, "; {advice}"),
+        }
     }
 }
 
@@ -68,6 +72,29 @@ impl ConnectionProblem {
         Self { reason, message }
     }
 
+    /// What a person can do about it; empty where the message says that already.
+    fn advice(&self) -> &'static str {
+        match self.reason {
+            UNAUTHORIZED => {
+                "it does not know these credentials: check token or client certificate in the \
+                 kubeconfig"
+            }
+            FORBIDDEN => {
+                "this account lacks the right: have it granted, or use another one's kubeconfig"
+            }
+            CERTIFICATE_INVALID => {
+                "its certificate is not from the authority in the kubeconfig: check \
+                 certificate-authority-data"
+            }
+            UNREACHABLE | TIMEOUT => {
+                "it does not answer: check the server's address in the kubeconfig, and that it can \
+                 be reached from here"
+            }
+            CONNECTION_LOST | OVERLOADED | SERVER_ERROR => "try again later",
+            _ => "",
+        }
+    }
+
     /// What an error of the client says about the control plane.
     pub fn of(error: &kube::Error) -> Self {
         match error {
@@ -77,6 +104,11 @@ impl ConnectionProblem {
             }
             error => Self::new(transport_reason(error), texts(error)),
         }
+    }
+
+    /// Whether no other call would be answered better, whatever it is about.
+    pub fn is_of_the_connection(&self) -> bool {
+        !matches!(self.reason, FORBIDDEN | NOT_SERVED | SERVER_ERROR | INVALID_ANSWER)
     }
 
     /// What a refusal says about the control plane.
@@ -184,6 +216,22 @@ mod tests {
         ] {
             assert_eq!(ConnectionProblem::of(&error).reason, expected, "{error}");
         }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_to_be_tried_again() {
+        for (reason, words) in [
+            (UNAUTHORIZED, "check token"),
+            (FORBIDDEN, "have it granted"),
+            (CERTIFICATE_INVALID, "certificate-authority-data"),
+            (UNREACHABLE, "check the server's address"),
+            (OVERLOADED, "try again later"),
+        ] {
+            let said = ConnectionProblem::new(reason, "no").to_string();
+            assert!(said.contains(words), "{said}");
+            assert_eq!(said.contains("later"), reason == OVERLOADED, "{said}");
+        }
+        assert_eq!(ConnectionProblem::new(KEY_MISSING, "no").to_string(), "no (KeyMissing)");
     }
 
     #[test]

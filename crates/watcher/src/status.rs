@@ -82,7 +82,7 @@ pub(crate) fn status(
             set_condition(&mut status, ACCEPTED, None, said, when);
         }
     }
-    set_synced(&mut status, seen, verdict, when);
+    set_synced(&mut status, seen, (verdict, tenant.spec.paused), when);
     if seen.has_binder {
         status.binder = Some(DetectedBinder::Tenant);
     }
@@ -97,7 +97,7 @@ pub(crate) fn status(
 fn set_synced(
     status: &mut TenantStatus,
     seen: &Seen,
-    verdict: &Verdict,
+    (verdict, paused): (&Verdict, bool),
     when: (Option<i64>, Timestamp),
 ) {
     let before = status.conditions.iter();
@@ -105,6 +105,8 @@ fn set_synced(
     let refused = matches!(verdict, Verdict::Refused(..));
     let (holds, said) = if refused {
         (false, ("NotAccepted", "nothing of it is followed"))
+    } else if paused {
+        (false, ("Paused", "it is paused by spec.paused: nothing is carried until that is false"))
     } else if seen.synced || before {
         (true, ("Synced", ""))
     } else {
@@ -158,6 +160,21 @@ mod tests {
         seen.link = Link::Problem(ConnectionProblem::new(UNREACHABLE, "second"));
         next(&mut tenant, &seen, &accepted);
         assert!(same(&before, &tenant.status.unwrap()), "no news");
+    }
+
+    #[test]
+    fn a_paused_tenant_is_not_said_to_be_synced() {
+        let mut tenant = tenant("acme", 1, None);
+        let seen = Seen { link: Link::Connected("x".into()), synced: true, ..Seen::default() };
+        let accepted = Verdict::Accepted("x".into());
+        next(&mut tenant, &seen, &accepted);
+        tenant.spec.paused = true;
+        let said = next(&mut tenant, &seen, &accepted);
+        assert!(said[2].starts_with("Synced False Paused it is paused by spec.paused"), "{said:?}");
+        let refused = next(&mut tenant, &seen, &Verdict::Refused("Invalid", "why".into()));
+        assert!(refused[2].starts_with("Synced False NotAccepted"), "{refused:?}");
+        tenant.spec.paused = false;
+        assert_eq!(next(&mut tenant, &seen, &accepted)[2], "Synced True Synced ");
     }
 
     #[test]

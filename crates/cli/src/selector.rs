@@ -46,6 +46,16 @@ impl Selector {
     }
 }
 
+/// A scope as it is spoken of.
+pub(crate) fn named(scope: &Scope) -> String {
+    let what = match scope {
+        Scope::Claim(_) => "claim",
+        Scope::Namespace { .. } => "namespace",
+        Scope::Tenant { .. } => "tenant",
+    };
+    format!("{what} {scope}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

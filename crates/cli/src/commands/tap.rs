@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     connect::{self, BusChoice},
     output::{plain, say},
-    selector::Selector,
+    selector::{Selector, named},
 };
 
 /// What to show, and how.
@@ -49,6 +49,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let families = if steps { &[Family::Steps][..] } else { &[Family::Facts, Family::Steps] };
     let history = if history { History::All } else { History::Live };
     let mut messages = bus.tap(families, &Selector::filter(claims.as_ref()), history).await?;
+    if let Some(scope) = claims.as_ref().map(Selector::scope)
+        // Who may only listen can't ask, and is not kept from listening.
+        && bus.scopes_in(Some(&scope)).await.is_ok_and(|known| known.is_empty())
+    {
+        let scope = named(&scope);
+        eprintln!(
+            "carrick: nothing is known of {scope} so far, waiting for it: `carrick tenant list` \
+             and `carrick get claims` show what there is"
+        );
+    }
     loop {
         let message = tokio::select! {
             _ = tokio::signal::ctrl_c() => return Ok(()),

@@ -1,11 +1,54 @@
-//! Tables for people, and ages.
+//! Lists in every form, tables for people, and ages.
 
+use anyhow::Result;
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::output::plain;
 
+/// How a list is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Form {
+    /// A line each.
+    Table,
+    /// A line each, with the reason.
+    Wide,
+    /// A JSON array.
+    Json,
+    /// Names only.
+    Name,
+}
+
+/// What stands in a list.
+pub(crate) trait Listed {
+    /// Titles of the columns; the last is shown only in the wide form.
+    const HEAD: &[&str];
+
+    fn name(&self) -> String;
+    fn json(&self) -> Result<Value>;
+    /// A cell for each column.
+    fn cells(&self, now: Timestamp) -> Vec<String>;
+}
+
+/// A list in the form asked for.
+pub(crate) fn list<T: Listed>(items: &[T], form: Form, now: Timestamp) -> Result<String> {
+    Ok(match form {
+        Form::Name => items.iter().map(T::name).collect::<Vec<_>>().join("\n"),
+        Form::Json => {
+            let items = items.iter().map(T::json).collect::<Result<Vec<_>>>()?;
+            format!("{:#}", Value::from(items))
+        }
+        Form::Table | Form::Wide if items.is_empty() => String::new(),
+        Form::Table | Form::Wide => {
+            let width = T::HEAD.len() - usize::from(form == Form::Table);
+            let cells = |item: &T| item.cells(now).into_iter().take(width).collect();
+            table(&T::HEAD[..width], &items.iter().map(cells).collect::<Vec<_>>())
+        }
+    })
+}
+
 /// Columns as wide as their widest cell, two spaces between them; empty cells as `-`.
-pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let shown = |cell: &String| if cell.is_empty() { "-".to_owned() } else { plain(cell) };
     let head: Vec<_> = head.iter().map(|cell| (*cell).to_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(shown).collect()).collect();

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::{
     connect::{self, BusChoice},
     output::say,
-    selector::Selector,
-    table::{age, table},
+    selector::{Selector, named},
+    table::{Form, Listed, age, list},
 };
 
 /// Claims read at a time.
@@ -45,14 +45,6 @@ pub(crate) struct Args {
     bus: BusChoice,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    Table,
-    Wide,
-    Json,
-    Name,
-}
-
 pub(crate) async fn run(Command::Claims(args): Command) -> Result<()> {
     let Args { claims, output, bus } = args;
     let bus = connect::bus(&bus).await?;
@@ -68,22 +60,18 @@ pub(crate) async fn run(Command::Claims(args): Command) -> Result<()> {
         check_known(&bus, scope.as_ref()).await?;
         eprintln!("there are no claims");
     }
-    say(&show(&rows, output, Timestamp::now()))
+    say(&list(&rows, output, Timestamp::now())?)
 }
 
 /// Where there is no claim, whether there may be one.
 async fn check_known(bus: &Bus, scope: Option<&Scope>) -> Result<()> {
-    let (what, scope) = match scope {
-        None => return Ok(()),
-        Some(scope @ Scope::Claim(_)) => ("claim", scope),
-        Some(scope @ Scope::Namespace { .. }) => ("namespace", scope),
-        Some(scope @ Scope::Tenant { .. }) => ("tenant", scope),
-    };
+    let Some(scope) = scope else { return Ok(()) };
     // What is gone leaves facts for a while; of a claim that was asked for that is not enough.
-    if what == "claim" || bus.scopes_in(Some(scope)).await?.is_empty() {
+    if matches!(scope, Scope::Claim(_)) || bus.scopes_in(Some(scope)).await?.is_empty() {
         bail!(
-            "nothing is known of {what} {scope}: check the name with `carrick tenant list` or \
-             `carrick get claims`, and whether the watcher runs"
+            "nothing is known of {}: check the name with `carrick tenant list` or \
+             `carrick get claims`, and whether the watcher runs",
+            named(scope)
         );
     }
     Ok(())
@@ -124,60 +112,56 @@ fn summary(facts: &ClaimFacts, steps: &[StepRecord]) -> Option<Row> {
     let volume = host.and_then(volume_name).or_else(|| tenant.and_then(volume_name));
     let uid = tenant.and_then(|claim| claim.metadata.uid.as_deref());
     let steps = steps.iter().filter(|record| Some(record.claim_uid.as_str()) == uid);
-    let last = steps.max_by_key(|record| record.time);
+    let told = steps.max_by_key(|record| record.time);
     Some(Row {
         key: facts.key.clone(),
         tenant_phase: phase(facts.tenant_claim.as_ref()),
         host_phase: phase(facts.host_claim.as_ref()),
         volume: volume.unwrap_or_default().to_owned(),
-        step: last.map(|last| format!("{} {}", last.step, last.outcome)).unwrap_or_default(),
-        reason: last.map(|last| last.message.clone()).unwrap_or_default(),
+        step: told.map(|told| format!("{} {}", told.step, told.outcome)).unwrap_or_default(),
+        reason: told.map(|told| told.message.clone()).unwrap_or_default(),
         created: any.metadata.creation_timestamp.as_ref().map(|time| time.0),
     })
 }
 
-fn show(rows: &[Row], form: Form, now: Timestamp) -> String {
-    match form {
-        Form::Name => rows.iter().map(|row| row.key.to_string()).collect::<Vec<_>>().join("\n"),
-        Form::Json => {
-            let rows: Vec<Value> = rows.iter().map(json_row).collect();
-            format!("{:#}", Value::from(rows))
-        }
-        Form::Table | Form::Wide if rows.is_empty() => String::new(),
-        Form::Table | Form::Wide => {
-            let mut head = vec!["CLAIM", "TENANT", "HOST", "VOLUME", "STEP", "AGE"];
-            head.extend((form == Form::Wide).then_some("REASON"));
-            let cells = |row: &Row| {
-                let mut cells = vec![
-                    row.key.to_string(),
-                    row.tenant_phase.clone(),
-                    row.host_phase.clone(),
-                    row.volume.clone(),
-                    row.step.clone(),
-                    row.created.map(|created| age(created, now)).unwrap_or_default(),
-                ];
-                cells.extend((form == Form::Wide).then(|| row.reason.clone()));
-                cells
-            };
-            table(&head, &rows.iter().map(cells).collect::<Vec<_>>())
-        }
-    }
-}
+impl Listed for Row {
+    const HEAD: &[&str] = &["CLAIM", "TENANT", "HOST", "VOLUME", "STEP", "AGE", "REASON"];
 
-fn json_row(row: &Row) -> Value {
-    let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    json!({
-        "tenant": row.key.tenant, "namespace": row.key.namespace, "claim": row.key.claim,
-        "tenantPhase": known(&row.tenant_phase), "hostPhase": known(&row.host_phase),
-        "volume": known(&row.volume), "step": known(&row.step), "reason": known(&row.reason),
-        "created": row.created.map(|created| created.to_string()),
-    })
+    fn name(&self) -> String {
+        self.key.to_string()
+    }
+
+    fn json(&self) -> Result<Value> {
+        let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Ok(json!({
+            "tenant": self.key.tenant, "namespace": self.key.namespace, "claim": self.key.claim,
+            "tenantPhase": known(&self.tenant_phase), "hostPhase": known(&self.host_phase),
+            "volume": known(&self.volume), "step": known(&self.step), "reason": known(&self.reason),
+            "created": self.created.map(|created| created.to_string()),
+        }))
+    }
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        vec![
+            self.key.to_string(),
+            self.tenant_phase.clone(),
+            self.host_phase.clone(),
+            self.volume.clone(),
+            self.step.clone(),
+            self.created.map(|created| age(created, now)).unwrap_or_default(),
+            self.reason.clone(),
+        ]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use carrick_core::{Facet, Outcome, Step};
+
+    fn show(rows: &[Row], form: Form, now: Timestamp) -> String {
+        list(rows, form, now).unwrap()
+    }
 
     fn facts() -> ClaimFacts {
         let mut facts = ClaimFacts::new(ClaimKey::new("acme", "team-a", "data"));

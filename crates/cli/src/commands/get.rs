@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use carrick_bus::Bus;
 use carrick_core::{
-    ClaimFacts, ClaimKey, Fact, Scope, StepRecord,
+    ClaimFacts, ClaimKey, Fact, Outcome, Scope, Step, StepRecord,
     decide::{claim_phase, volume_name},
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -23,10 +23,12 @@ const AT_ONCE: usize = 32;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Show both sides of claims: phases, volume, last step, age
+    /// Show both sides of claims: phases, volume, step, age
     #[command(
         alias = "claim",
         after_help = "Examples:\n  carrick get claims\n  carrick get claims acme/team-a -o wide\n\n\
+                      STEP is what a service refuses or holds, or what the claim waits for, or \
+                      else its last step.\n\
                       A dash stands for what is not known.\n\
                       Exit codes: 0 shown, 1 failed or nothing is known of it, 2 wrong use."
     )]
@@ -38,7 +40,7 @@ pub(crate) enum Command {
 pub(crate) struct Args {
     /// Which claims: TENANT[/NAMESPACE[/CLAIM]]; all without it
     claims: Option<Selector>,
-    /// How to show them; wide adds the reason of the last step
+    /// How to show them; wide adds the reason of the step
     #[arg(short, long, value_enum, default_value_t = Form::Table)]
     output: Form,
     #[clap(flatten)]
@@ -111,8 +113,9 @@ fn summary(facts: &ClaimFacts, steps: &[StepRecord]) -> Option<Row> {
     let any = tenant.or(host)?;
     let volume = host.and_then(volume_name).or_else(|| tenant.and_then(volume_name));
     let uid = tenant.and_then(|claim| claim.metadata.uid.as_deref());
+    // A claim that was made again starts anew.
     let steps = steps.iter().filter(|record| Some(record.claim_uid.as_str()) == uid);
-    let told = steps.max_by_key(|record| record.time);
+    let told = telling(facts, &steps.collect::<Vec<_>>());
     Some(Row {
         key: facts.key.clone(),
         tenant_phase: phase(facts.tenant_claim.as_ref()),
@@ -122,6 +125,30 @@ fn summary(facts: &ClaimFacts, steps: &[StepRecord]) -> Option<Row> {
         reason: told.map(|told| told.message.clone()).unwrap_or_default(),
         created: any.metadata.creation_timestamp.as_ref().map(|time| time.0),
     })
+}
+
+/// What a row says of the claim's way, as the tenant is told it: what some service refuses or holds,
+/// the earliest step first, for steps after it only wait; else what the claim waits for; else the
+/// newest step.
+fn telling<'a>(facts: &ClaimFacts, steps: &[&'a StepRecord]) -> Option<&'a StepRecord> {
+    let is = |claim: Option<&PersistentVolumeClaim>, phase| claim.map(claim_phase) == Some(phase);
+    let bound_on_host = is(facts.live_host_claim(), "Bound");
+    let steps = || steps.iter().copied();
+    let standing = steps()
+        .filter(|record| matches!(record.outcome, Outcome::Refused | Outcome::Held))
+        .min_by_key(|record| record.step);
+    let waits = || {
+        steps()
+            .filter(|record| matches!(record.outcome, Outcome::Waiting | Outcome::Retrying))
+            .filter(|record| record.step < Step::Release)
+            // Once the host has bound the claim, nobody waits for that any more.
+            .filter(|record| !bound_on_host || record.step > Step::Bind)
+            .max_by_key(|record| record.step)
+    };
+    let bound = is(facts.live_tenant_claim(), "Bound");
+    standing
+        .or_else(|| if bound { None } else { waits() })
+        .or_else(|| steps().max_by_key(|record| record.time))
 }
 
 impl Listed for Row {
@@ -157,13 +184,17 @@ impl Listed for Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carrick_core::{Facet, Outcome, Step};
+    use carrick_core::Facet;
 
     fn show(rows: &[Row], form: Form, now: Timestamp) -> String {
         list(rows, form, now).unwrap()
     }
 
     fn facts() -> ClaimFacts {
+        bound("Pending", "Bound")
+    }
+
+    fn bound(in_tenant: &str, on_host: &str) -> ClaimFacts {
         let mut facts = ClaimFacts::new(ClaimKey::new("acme", "team-a", "data"));
         let claim = |uid: &str, phase: &str, volume: Option<&str>| {
             json!({
@@ -172,8 +203,8 @@ mod tests {
                 "spec": {"volumeName": volume}, "status": {"phase": phase},
             })
         };
-        facts.insert(&Facet::TenantClaim, false, claim("t", "Pending", None)).unwrap();
-        facts.insert(&Facet::HostClaim, false, claim("h", "Bound", Some("pv-1"))).unwrap();
+        facts.insert(&Facet::TenantClaim, false, claim("t", in_tenant, None)).unwrap();
+        facts.insert(&Facet::HostClaim, false, claim("h", on_host, Some("pv-1"))).unwrap();
         facts
     }
 
@@ -189,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_stand_side_by_side_with_the_last_step() {
+    fn both_sides_stand_side_by_side_with_the_step() {
         let steps = [
             step("t", 2, Step::Upsync, Outcome::Waiting),
             step("t", 1, Step::Claim, Outcome::Done),
@@ -204,6 +235,32 @@ mod tests {
         );
         assert_eq!(show(&rows, Form::Name, now), "acme/team-a/data");
         assert!(show(&rows, Form::Json, now).contains(r#""hostPhase": "Bound""#));
+    }
+
+    #[test]
+    fn a_refusal_stands_before_what_waits_and_that_before_what_is_newest() {
+        use Outcome::{Done, Held, Refused, Retrying, Waiting};
+        let told = |(in_tenant, on_host), steps: &[(Step, Outcome)]| {
+            let steps = steps.iter().zip(1..);
+            let steps = steps.map(|((s, outcome), second)| step("t", second, *s, *outcome));
+            summary(&bound(in_tenant, on_host), &steps.collect::<Vec<_>>()).unwrap().step
+        };
+        let waits = ("Pending", "Pending");
+        let refused = [(Step::Claim, Refused), (Step::Transform, Held), (Step::Status, Done)];
+        assert_eq!(told(waits, &refused), "claim refused");
+        assert_eq!(told(("Bound", "Bound"), &refused[1..]), "transform held");
+        let on_its_way = [
+            (Step::Transform, Retrying),
+            (Step::Bind, Waiting),
+            (Step::Release, Waiting),
+            (Step::Status, Done),
+        ];
+        assert_eq!(told(waits, &on_its_way), "transform retrying");
+        assert_eq!(told(waits, &on_its_way[1..]), "bind waiting");
+        assert_eq!(told(("Pending", "Bound"), &on_its_way[1..]), "status done");
+        assert_eq!(told(("Bound", "Bound"), &on_its_way), "status done");
+        let earlier = [step("an earlier claim", 1, Step::Claim, Refused)];
+        assert_eq!(summary(&facts(), &earlier).unwrap().step, "");
     }
 
     #[test]

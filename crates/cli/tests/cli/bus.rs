@@ -19,6 +19,12 @@ async fn both_sides_of_a_claim_are_shown_and_what_happens_is_tapped() -> Result<
     Testbed::run("cli-bus", async |testbed| {
         let nats = testbed.nats(NatsOptions::default()).await?;
         let bus = Bus::connect(BusSettings::new(nats.url(), "test", "carrick")).await?;
+        for what in [&["get", "claims"][..], &["tap"]] {
+            let mut command = program();
+            command.args(what).args(["--sync-target", "other", "--nats-url", &nats.url()]);
+            let none = "no Carrick watcher has made its streams for sync target other";
+            run(command).await?.expect(1, &[none, "carrick-watcher", "--sync-target"])?;
+        }
         bus.ensure_streams().await?;
         get(&nats, &["claims"]).await?.expect(0, &["there are no claims"])?;
         get(&nats, &["claims", "acme"]).await?.expect(1, &["nothing is known of tenant acme"])?;
@@ -70,6 +76,15 @@ async fn tapped(nats: &Nats, bus: &Bus, claim: &Scope) -> Result<()> {
     let first: Value = serde_json::from_str(&lines.next().context("the tap has ended")??)?;
     ensure!(first["subject"] == "carrick.v1.carrick.step.acme.team-a.data.upsync.waiting");
     ensure!(first["step"]["reason"] == "Why", "{first}");
+    // Not known so far: told once, and waited for.
+    let (mut unknown, mut later) = self::tap(nats, &["nosuch"])?;
+    let mut said = BufReader::new(unknown.0.stderr.take().context("a pipe")?).lines();
+    let said = said.next().context("nothing is said")??;
+    ensure!(said.contains("nothing is known of tenant nosuch so far, waiting for it"), "{said}");
+    let claim_of_it = Scope::Claim(ClaimKey::new("nosuch", "team-a", "data"));
+    step(bus, claim_of_it).await?;
+    ensure!(later.next().context("the tap has ended")??.contains("nosuch/team-a/data"));
+
     // Nobody reads any more: it ends with the next line, and says nothing.
     drop(lines);
     step(bus, claim.clone()).await?;

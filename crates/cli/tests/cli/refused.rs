@@ -16,11 +16,19 @@ async fn what_can_not_be_added_changes_nothing() -> Result<()> {
             said.expect(1, words)?;
         }
         let nowhere = bench.carrick(&["tenant", "add", "a", "--kubeconfig", "/nowhere"]).await?;
-        nowhere.expect(1, &["/nowhere", "kubeconfig"])?;
+        nowhere.expect(1, &["kubeconfig /nowhere can't be read: No such file"])?;
         bench.add("Acme", &[]).await?.expect(2, &["no name for a tenant"])?;
-        bench.add("acme", &["--context", "none"]).await?.expect(1, &["no such context"])?;
+        bench
+            .add("acme", &["--context", "none"])
+            .await?
+            .expect(1, &["no context \"none\": name one"])?;
         let other = ["--class", "fast", "--default-class", "slow"];
-        bench.add("acme", &other).await?.expect(2, &["not among those allowed"])?;
+        bench.add("acme", &other).await?.expect(2, &["given by --class (fast)"])?;
+        let unknown = bench.add("acme", &["--default-class", "slow"]).await?;
+        unknown.expect(1, &["--default-class slow", "no such storage class"])?;
+        bench.host.create_storage_class("slow", "kubernetes.io/host-path").await?;
+        let known = bench.add("acme", &["--default-class", "slow", "--dry-run"]).await?;
+        known.expect(0, &["can be added"])?;
 
         let mut command = bench.program();
         command.args(["tenant", "add", "acme", "--kubeconfig", "x", "--host-kubeconfig", "/no"]);
@@ -51,9 +59,10 @@ fn unusable(bench: &Bench<'_>) -> Result<Vec<Unusable>> {
         (
             "wrong-token",
             tenant.kubeconfig_with_token("wrong"),
-            &["does not know these credentials", "Unauthorized"],
+            &["does not know these credentials: check token", "Unauthorized"],
         ),
         ("unreachable", gone, &["does not answer", "https://127.0.0.1:1", "Unreachable"]),
-        ("none", "no: kubeconfig".to_owned(), &["no usable kubeconfig"]),
+        ("none", "no: kubeconfig".to_owned(), &["none.yaml has no current context"]),
+        ("broken", "no: [".to_owned(), &["broken.yaml is not the YAML of a kubeconfig"]),
     ])
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::all_tenants;
+use super::installed_tenants;
 use crate::{
     connect,
     output::say,
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let host = connect::host(&args.host).await?;
-    let tenants = all_tenants(&host).await?;
+    let tenants = installed_tenants(&host).await?;
     if tenants.is_empty() {
         eprintln!("there are no tenants: add one with `carrick tenant add`");
     }

@@ -6,11 +6,8 @@ mod list;
 mod remove;
 mod thing;
 
-use anyhow::{Context as _, Result, bail};
-use carrick_k8s::{
-    Client, ConnectionProblem, Error, Tenant,
-    problem::{self, CERTIFICATE_INVALID, TIMEOUT, UNAUTHORIZED, UNREACHABLE},
-};
+use anyhow::{Context as _, Result};
+use carrick_k8s::{Client, Error, Tenant, problem::NOT_SERVED};
 use kube::{Api, api::ListParams};
 
 #[derive(Debug, clap::Subcommand)]
@@ -20,7 +17,7 @@ pub(crate) enum Command {
     /// List the tenants, and how they stand
     #[command(alias = "ls")]
     List(list::Args),
-    /// Remove a tenant; nothing of its claims on the host is touched
+    /// Remove a tenant; its claims stay as they are, on the host and in it
     #[command(alias = "rm")]
     Remove(Box<remove::Args>),
 }
@@ -47,43 +44,35 @@ fn identity(tenant: &Tenant) -> Option<&str> {
     tenant.status.as_ref()?.identity.as_deref()
 }
 
-/// All Tenants; none if the host does not know what that is yet.
-async fn all_tenants(host: &Client) -> Result<Vec<Tenant>> {
-    match tenants(host).list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
-        Err(error) => {
-            let error = Error::of("the list of Tenants", &error);
-            match error.problem() {
-                Some(ConnectionProblem { reason: problem::NOT_SERVED, .. }) => Ok(Vec::new()),
-                _ => Err(error).with_context(|| format!("ask the host at {}", host.server())),
-            }
-        }
+/// All Tenants; `None` if the host does not know what that is: Carrick is not installed there.
+async fn all_tenants(host: &Client) -> Result<Option<Vec<Tenant>>> {
+    let error = match tenants(host).list(&ListParams::default()).await {
+        Ok(list) => return Ok(Some(list.items)),
+        Err(error) => Error::of("the list of Tenants", &error),
+    };
+    if error.problem().is_some_and(|problem| problem.reason == NOT_SERVED) {
+        return Ok(None);
     }
+    Err(error).with_context(|| format!("ask the host at {}", host.server()))
 }
 
-/// Who a control plane is, or plainly why it can't be asked.
+/// All Tenants, where Carrick is installed.
+async fn installed_tenants(host: &Client) -> Result<Vec<Tenant>> {
+    all_tenants(host).await?.with_context(|| {
+        format!(
+            "{}: start carrick-watcher (or all services: carrick dev) with its kubeconfig, or name \
+             another host's (CARRICK_KUBECONFIG)",
+            not_installed(host)
+        )
+    })
+}
+
+fn not_installed(host: &Client) -> String {
+    format!("Carrick is not installed in the host at {}", host.server())
+}
+
+/// Who a control plane is.
 async fn who(client: &Client, what: &str) -> Result<String> {
-    let error = match carrick_k8s::identity(client).await {
-        Ok(identity) => return Ok(identity),
-        Err(error) => error,
-    };
-    let server = client.server();
-    let Some(problem) = error.problem() else {
-        return Err(error).with_context(|| format!("{what} at {server} can't be used"));
-    };
-    match problem.reason {
-        UNREACHABLE | TIMEOUT => bail!(
-            "{what} at {server} does not answer; check the server's address in its kubeconfig, \
-             and that it can be reached from here: {problem}"
-        ),
-        CERTIFICATE_INVALID => bail!(
-            "{what} at {server} shows a certificate that is not from the authority in its \
-             kubeconfig; check certificate-authority-data: {problem}"
-        ),
-        UNAUTHORIZED => bail!(
-            "{what} at {server} does not know these credentials; check token or client \
-             certificate in its kubeconfig: {problem}"
-        ),
-        _ => bail!("{what} at {server} can't be used: {problem}"),
-    }
+    let identity = carrick_k8s::identity(client).await;
+    identity.with_context(|| format!("{what} can't be used"))
 }

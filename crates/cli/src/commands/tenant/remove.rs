@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use carrick_core::{Domain, Locator, Names, SyncTarget};
 use carrick_k8s::{
-    Client, Error, Tenant,
+    Client, Tenant,
     access::{NAME, NAMESPACE},
     target::CONFIG_MAP,
     tenant::OnRemoval,
@@ -18,7 +18,7 @@ use carrick_k8s::{
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
 use kube::{Api, ResourceExt, api::ListParams};
 
-use super::{account, all_tenants, identity, secret_name, tenants, thing::Thing, who};
+use super::{account, identity, installed_tenants, secret_name, thing::Thing, who};
 use crate::{
     connect::{self, HostBeside},
     output::{ask, say},
@@ -55,17 +55,15 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let Args { name, yes, admin, admin_context, host } = args;
     let (host, settings) = host.connect().await?;
-    let found = tenants(&host).get_opt(&name).await;
-    let found = found.map_err(|error| Error::of(format!("Tenant {name}"), &error));
-    let Some(tenant) = found.context("ask the host")? else {
+    let all = installed_tenants(&host).await?;
+    let Some(tenant) = all.iter().find(|tenant| tenant.name_any() == name) else {
         bail!("there is no tenant {name}: `carrick tenant list` shows them");
     };
     let admin = match admin {
         Some(file) => {
-            let options = connect::options();
-            let admin = Client::connect(Some(&file), admin_context.as_deref(), &options).await;
+            let admin = connect::client(Some(&file), admin_context.as_deref()).await;
             let admin = admin.context("the tenant (--kubeconfig)")?;
-            check_admin(&host, &tenant, &admin).await?;
+            check_admin(&host, tenant, &all, &admin).await?;
             Some(admin)
         }
         None => None,
@@ -78,7 +76,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let uid = tenant.metadata.uid.as_deref();
     Thing::cluster::<Tenant>(&host, &name).delete(uid).await?;
     say(&format!("tenant {name} removed; {stays}"))?;
-    remove_secret(&host, &tenant, &settings.system_namespace).await?;
+    remove_secret(&host, tenant, &settings.system_namespace).await?;
     match admin {
         Some(admin) => remove_account(&admin).await,
         None => say(&format!(
@@ -92,7 +90,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 
 /// Whether this is the control plane of that tenant, and of no other: its account would be gone
 /// for that one too.
-async fn check_admin(host: &Client, tenant: &Tenant, admin: &Client) -> Result<()> {
+async fn check_admin(host: &Client, tenant: &Tenant, all: &[Tenant], admin: &Client) -> Result<()> {
     let (host_is, tenant_is) = tokio::join!(who(host, "the host"), who(admin, "the tenant"));
     let (host_is, tenant_is) = (host_is?, tenant_is?);
     let (name, server) = (tenant.name_any(), admin.server());
@@ -108,9 +106,9 @@ async fn check_admin(host: &Client, tenant: &Tenant, admin: &Client) -> Result<(
              --context; nothing was changed"
         );
     }
-    for other in all_tenants(host).await? {
+    for other in all {
         ensure!(
-            other.name_any() == name || identity(&other) != Some(&tenant_is),
+            other.name_any() == name || identity(other) != Some(&tenant_is),
             "{server} is also the control plane of tenant {}, which needs Carrick's account there: \
              leave out --kubeconfig; nothing was changed",
             other.name_any()

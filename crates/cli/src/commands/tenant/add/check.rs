@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use carrick_engine::settings::HostSettings;
-use carrick_k8s::{Client, Tenant};
-use k8s_openapi::api::core::v1::Secret;
+use carrick_k8s::{Client, Tenant, tenant::Classes};
+use k8s_openapi::api::{core::v1::Secret, storage::v1::StorageClass};
 use kube::ResourceExt as _;
 
-use super::super::{all_tenants, identity, thing::Thing, who};
+use super::super::{all_tenants, identity, not_installed, thing::Thing, who};
 
 /// Who the tenant's control plane is, if it may be added.
 pub(super) async fn check(
@@ -23,9 +23,17 @@ pub(super) async fn check(
          --kubeconfig, the host's by --host-kubeconfig",
         admin.server()
     );
-    for other in all_tenants(host).await? {
-        beside(tenant, &tenant_is, &other)?;
+    match all_tenants(host).await? {
+        Some(others) => {
+            others.iter().try_for_each(|other| beside(tenant, &tenant_is, other))?;
+        }
+        None => eprintln!(
+            "carrick: {}: adding a tenant defines what Tenants are, but nothing is carried before \
+             carrick-watcher and the other services run with this host",
+            not_installed(host)
+        ),
     }
+    default_class(host, tenant).await?;
     let secret = &tenant.spec.kubeconfig.secret_ref;
     let secret = Thing::namespaced::<Secret>(host, &settings.system_namespace, &secret.name);
     ensure!(
@@ -33,6 +41,23 @@ pub(super) async fn check(
         "{secret} exists on the host already, and is not overwritten: delete it if it is left over"
     );
     Ok(tenant_is)
+}
+
+/// Whether the class for claims that name none is there, where it may be any of the host's.
+async fn default_class(host: &Client, tenant: &Tenant) -> Result<()> {
+    let Classes { allow_all: _, allowed, default } = &tenant.spec.storage_classes;
+    let named = |class: &String| allowed.iter().any(|allowed| allowed.tenant == *class);
+    // "" is none: for volumes that are there already.
+    let Some(class) = default.as_ref().filter(|class| !class.is_empty() && !named(class)) else {
+        return Ok(());
+    };
+    let on_host = Thing::cluster::<StorageClass>(host, class);
+    ensure!(
+        on_host.exists().await.context("ask the host")?,
+        "--default-class {class}: the host at {} has no such storage class, and no --class names it",
+        host.server()
+    );
+    Ok(())
 }
 
 /// Whether both may be Tenants at the same time.

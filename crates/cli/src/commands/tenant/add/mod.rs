@@ -52,7 +52,8 @@ pub(crate) struct Args {
     /// It may use all storage classes of the host, besides those named
     #[arg(long)]
     all_classes: bool,
-    /// The class for its claims that name none
+    /// The class for its claims that name none: one given by --class, or of the host if it may use
+    /// all
     #[arg(long, value_name = "NAME")]
     default_class: Option<String>,
     /// Carry down only claims in namespaces that match; * stands for any text; can be repeated
@@ -102,8 +103,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     // What is wrong with the options alone needs no answer from anyone.
     let tenant = spec::tenant(&args, &settings.system_namespace)?;
     let (file, context) = (args.admin.as_path(), args.admin_context.as_deref());
-    let admin = Client::connect(Some(file), context, &connect::options()).await;
-    let admin = admin.context("the tenant (--kubeconfig)")?;
+    let admin = connect::client(Some(file), context).await.context("the tenant (--kubeconfig)")?;
     let identity = check::check(&host, &settings, &admin, &tenant).await?;
     let plan = Plan { host, settings, admin, identity, tenant };
     if args.dry_run {

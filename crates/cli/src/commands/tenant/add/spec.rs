@@ -67,6 +67,7 @@ pub(super) fn tenant(args: &Args, system_namespace: &str) -> Result<Tenant> {
         allowed: args.classes.clone(),
         default: args.default_class.clone(),
     };
+    default_class(&spec.storage_classes)?;
     spec.volume_binder = match args.volume_binder {
         Binder::Auto => VolumeBinder::Auto,
         Binder::Tenant => VolumeBinder::Tenant,
@@ -75,6 +76,21 @@ pub(super) fn tenant(args: &Args, system_namespace: &str) -> Result<Tenant> {
     let tenant = Tenant::new(&args.name, spec);
     rules(&tenant).map_err(WrongSettings)?;
     Ok(tenant)
+}
+
+/// Whether the class for claims that name none is one that the tenant may use.
+fn default_class(classes: &Classes) -> Result<(), WrongSettings> {
+    let Classes { allow_all, allowed, default } = classes;
+    let names: Vec<_> = allowed.iter().map(|class| class.tenant.as_str()).collect();
+    match default {
+        Some(class) if !allow_all && !names.contains(&class.as_str()) => {
+            let names = names.join(", ");
+            Err(WrongSettings(vec![format!(
+                "--default-class is {class:?}: that is none of the classes given by --class ({names})"
+            )]))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -142,6 +158,12 @@ mod tests {
     fn what_does_not_fit_together_is_wrong_use() {
         let error = made(&["--class", "fast", "--default-class", "slow"]).unwrap_err();
         let problems = &error.downcast_ref::<WrongSettings>().unwrap().0;
-        assert!(problems[0].contains("\"slow\" is not among those allowed"), "{problems:?}");
+        assert!(
+            problems[0].contains("none of the classes given by --class (fast)"),
+            "{problems:?}"
+        );
+        // The name in the tenant counts. Where all are allowed, the host is asked.
+        made(&["--class", "fast=ssd", "--default-class", "ssd"]).unwrap_err();
+        made(&["--class", "fast", "--all-classes", "--default-class", "slow"]).unwrap();
     }
 }

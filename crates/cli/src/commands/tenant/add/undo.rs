@@ -78,7 +78,7 @@ async fn remove_unused(definition: &Thing, host: &Client) -> Result<()> {
             answer => break answer?,
         }
     };
-    if tenants.is_empty() {
+    if tenants.unwrap_or_default().is_empty() {
         definition.delete(None).await?;
     }
     Ok(())

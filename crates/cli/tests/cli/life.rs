@@ -6,19 +6,22 @@ use carrick_testbed::{Testbed, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
 use kube::{
     Api, Client,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
-use crate::support::{Bench, CAP, SYSTEM, condition, live};
+use crate::support::{Bench, CAP, SYSTEM, condition, live, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_is_added_listed_and_removed() -> Result<()> {
     Testbed::run("cli-life", async |testbed| {
         let bench = Bench::start(testbed).await?;
-        bench.carrick(&["tenant", "list"]).await?.expect(0, &["there are no tenants"])?;
+        let absent = ["Carrick is not installed in the host at https://"];
+        bench.carrick(&["tenant", "list"]).await?.expect(1, &absent)?;
+        bench.carrick(&["tenant", "remove", "acme", "--yes"]).await?.expect(1, &absent)?;
 
         let said = bench.add("acme", &["--dry-run"]).await?;
+        said.expect(0, &absent)?;
         said.expect(0, &["can be added", "carrick-system/carrick-tenant-acme", "every storage"])?;
         ensure!(bench.writes()?.is_empty(), "a dry run wrote: {:?}", bench.writes()?);
 
@@ -27,6 +30,7 @@ async fn a_tenant_is_added_listed_and_removed() -> Result<()> {
         ensure!(!said.out.contains("every storage"), "{said:?}");
         what_was_made(&bench).await?;
         twice_is_refused(&bench).await?;
+        not_let_in(&bench).await?;
         listed(&bench).await?;
         removed(&bench).await
     })
@@ -66,12 +70,30 @@ async fn twice_is_refused(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Who is not let in is told what to do, and not to try again later.
+async fn not_let_in(bench: &Bench<'_>) -> Result<()> {
+    let token = bench.host.kubeconfig_with_token("wrong");
+    let mut command = bench.program();
+    command.args(["tenant", "list"]).env("CARRICK_KUBECONFIG", bench.file("wrong", &token)?);
+    let said = run(command).await?;
+    said.expect(1, &["does not know these credentials: check token"])?;
+    ensure!(!said.err.contains("later"), "{said:?}");
+    Ok(())
+}
+
 async fn listed(bench: &Bench<'_>) -> Result<()> {
     let conditions = [condition("Connected", "False", "the token\u{1b}[2J is refused")];
     bench.report("acme", json!({"conditions": conditions, "claims": {"Bound": 2}})).await?;
     let list = async |form: &str| bench.carrick(&["tenant", "list", "-o", form]).await;
     list("table").await?.expect(0, &["NAME", "False (Why)", "2 Bound"])?;
     list("wide").await?.expect(0, &["REASON", "the token\u{fffd}[2J is refused"])?;
+    let paused = async |paused: bool| {
+        let patch = Patch::Merge(json!({"spec": {"paused": paused}}));
+        bench.tenants().patch("acme", &PatchParams::default(), &patch).await
+    };
+    paused(true).await?;
+    list("table").await?.expect(0, &["paused"])?;
+    paused(false).await?;
     ensure!(list("name").await?.out == "acme\n");
     let json: Value = serde_json::from_str(&list("json").await?.out)?;
     ensure!(json[0]["metadata"]["name"] == "acme", "{json}");
@@ -79,7 +101,16 @@ async fn listed(bench: &Bench<'_>) -> Result<()> {
 }
 
 async fn removed(bench: &Bench<'_>) -> Result<()> {
-    claim_on_host(&bench.on_host).await?;
+    let finalizer = claim_on_host(&bench.on_host).await?;
+    let held: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"name": "data", "finalizers": [finalizer, "example.org/other"]},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "none",
+            "resources": {"requests": {"storage": "1Mi"}},
+        },
+    }))?;
+    let in_tenant = Api::namespaced(bench.in_tenant.clone(), "default");
+    in_tenant.create(&PostParams::default(), &held).await?;
     let remove = async |more: &[&str]| {
         let args = ["tenant", "remove", "acme"];
         bench.carrick(&args.iter().chain(more).collect::<Vec<_>>()).await
@@ -94,7 +125,9 @@ async fn removed(bench: &Bench<'_>) -> Result<()> {
     let tenant = bench.tenant.kubeconfig_path();
     let tenant = tenant.to_str().context("a path is text")?;
     let said = remove(&["--yes", "--kubeconfig", tenant]).await?;
-    said.expect(0, &["tenant acme removed; 1 claim stays on the host", "account in the tenant"])?;
+    said.expect(0, &["tenant acme removed\non the host: 1 claim stays, with its volume"])?;
+    said.expect(0, &["finalizer stays on claims (1) and volumes (0)", "account in the tenant"])?;
+    finalizer_comes_off(bench, &said.out).await?;
     ensure!(bench.tenants().get_opt("acme").await?.is_none());
     let secrets: Api<Secret> = Api::namespaced(bench.on_host.clone(), SYSTEM);
     ensure!(secrets.get_opt("carrick-tenant-acme").await?.is_none());
@@ -106,8 +139,22 @@ async fn removed(bench: &Bench<'_>) -> Result<()> {
     remove(&["--yes"]).await?.expect(1, &["there is no tenant acme"])
 }
 
-/// A claim of the tenant on the host, as the downsyncer makes it, and one of another tenant.
-async fn claim_on_host(host: &Client) -> Result<()> {
+/// What is said to take the finalizer off does, and leaves others.
+async fn finalizer_comes_off(bench: &Bench<'_>, said: &str) -> Result<()> {
+    let patch = said.split("--patch '").nth(1).and_then(|rest| rest.split('\'').next());
+    let patch = patch.context("a patch between quotes")?;
+    let patch: Value = serde_json::from_str(patch)?;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(bench.in_tenant.clone(), "default");
+    let patched = claims.patch("data", &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    let left = patched.metadata.finalizers.unwrap_or_default();
+    ensure!(left.contains(&"example.org/other".to_owned()), "{left:?}");
+    ensure!(!left.iter().any(|left| left.starts_with("workload.")), "{left:?}");
+    Ok(())
+}
+
+/// A claim of the tenant on the host, as the downsyncer makes it, and one of another tenant; the
+/// installation's finalizer.
+async fn claim_on_host(host: &Client) -> Result<String> {
     let namespaces: Api<Namespace> = Api::all(host.clone());
     let uid = namespaces.get("kube-system").await?.metadata.uid.context("a uid")?;
     let target = SyncTarget { cluster: "root".into(), name: "carrick".into(), uid: uid.clone() };
@@ -137,7 +184,7 @@ async fn claim_on_host(host: &Client) -> Result<()> {
         let claims = Api::namespaced(host.clone(), &locator.host_namespace());
         claims.create(&params, &claim).await?;
     }
-    Ok(())
+    Ok(names.finalizer())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,20 +3,24 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     io::{self, BufRead as _, IsTerminal as _},
     path::PathBuf,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
-use carrick_core::{Domain, Locator, Names, SyncTarget};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use carrick_core::{Domain, Locator, Names, SyncTarget, decide::ownership::has_finalizer};
 use carrick_k8s::{
-    Client, Tenant,
+    Client, Error, Tenant,
     access::{NAME, NAMESPACE},
     target::CONFIG_MAP,
-    tenant::OnRemoval,
+    tenant::{OnRemoval, SecretKey},
 };
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Secret,
+};
 use kube::{Api, ResourceExt, api::ListParams};
+use serde_json::json;
 
 use super::{account, identity, installed_tenants, secret_name, thing::Thing, who};
 use crate::{
@@ -26,15 +30,15 @@ use crate::{
 
 /// Which tenant.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Its claims and volumes on the host stay as they are. So do the copies in the \
-    tenant, with Carrick's finalizers: what is deleted there afterwards goes only once somebody \
-    takes the finalizer workload.<domain>/syncer-<key> off it.\n\n\
+#[command(after_help = "What stays behind, and is counted before it asks:\n  \
+    on the host: the tenant's claims, with their volumes and data\n  \
+    in the tenant: Carrick's finalizer workload.<domain>/syncer-<key> on claims and volumes; what \
+    is deleted there goes only once an administrator of the tenant has taken it off, with the \
+    kubectl patch that is printed with that finalizer\n\n\
     Examples:\n  \
     carrick tenant remove acme\n  \
     carrick tenant remove acme --yes --kubeconfig acme.yaml\n\n\
-    Exit codes: 0 removed, or kept after the answer no; 1 failed; 2 wrong use."
-)]
+    Exit codes: 0 removed, or kept after the answer no; 1 failed; 2 wrong use.")]
 pub(crate) struct Args {
     /// Name of the Tenant
     name: String,
@@ -68,14 +72,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         }
         None => None,
     };
-    let claims = claims_on_host(&host, &settings.system_namespace, &tenant.cluster()).await;
-    let stays = stays(claims, tenant.spec.on_removal);
-    if !yes && !confirmed(&name, &stays)? {
+    let left = left(&host, &settings.system_namespace, tenant, admin.as_ref()).await;
+    if !yes && !confirmed(&name, &left)? {
         return say("nothing was changed");
     }
     let uid = tenant.metadata.uid.as_deref();
     Thing::cluster::<Tenant>(&host, &name).delete(uid).await?;
-    say(&format!("tenant {name} removed; {stays}"))?;
+    say(&format!("tenant {name} removed\n{left}"))?;
     remove_secret(&host, tenant, &settings.system_namespace).await?;
     match admin {
         Some(admin) => remove_account(&admin).await,
@@ -117,50 +120,163 @@ async fn check_admin(host: &Client, tenant: &Tenant, all: &[Tenant], admin: &Cli
     Ok(())
 }
 
-/// How many claims are on the host for this logical cluster; an error if that can't be found out.
-async fn claims_on_host(host: &Client, system_namespace: &str, cluster: &str) -> Result<usize> {
-    let kube = host.kube();
-    let maps: Api<ConfigMap> = Api::namespaced(kube.clone(), system_namespace);
-    let Some(map) = maps.get_opt(CONFIG_MAP).await? else {
-        // Nothing was ever carried to this host.
-        return Ok(0);
+/// What stays behind of a tenant.
+enum Left {
+    /// Nothing: nothing was ever carried to this host.
+    Nothing,
+    /// What it is can't be found out.
+    Unknown(anyhow::Error),
+    /// Claims on the host, and what in the tenant has the finalizer: claims and volumes.
+    Objects {
+        on_host: Result<usize>,
+        in_tenant: Result<(usize, usize)>,
+        finalizer: String,
+        on_removal: OnRemoval,
+    },
+}
+
+async fn left(
+    host: &Client,
+    system_namespace: &str,
+    tenant: &Tenant,
+    admin: Option<&Client>,
+) -> Left {
+    let (target, names) = match installation(host, system_namespace).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return Left::Nothing,
+        Err(error) => return Left::Unknown(error),
     };
+    let finalizer = names.finalizer();
+    let in_tenant = async {
+        match admin {
+            Some(admin) => held(admin, &finalizer).await,
+            None => held(&as_carrick(host, tenant).await?, &finalizer).await,
+        }
+    };
+    let cluster = tenant.cluster();
+    let on_host = claims_on_host(host, &target, &names, &cluster);
+    let (on_host, in_tenant) = tokio::join!(on_host, in_tenant);
+    Left::Objects { on_host, in_tenant, finalizer, on_removal: tenant.spec.on_removal }
+}
+
+/// The sync target of this host and its names, if it was ever fixed.
+async fn installation(
+    host: &Client,
+    system_namespace: &str,
+) -> Result<Option<(SyncTarget, Names)>> {
+    let maps: Api<ConfigMap> = Api::namespaced(host.kube().clone(), system_namespace);
+    let Some(map) = asked(CONFIG_MAP, maps.get_opt(CONFIG_MAP).await)? else { return Ok(None) };
     let fixed = map.data.unwrap_or_default();
     let text = |key: &str| fixed.get(key).cloned().unwrap_or_default();
     let domain: Domain = text("domain").parse().map_err(anyhow::Error::msg)?;
     let target = SyncTarget { cluster: text("cluster"), name: text("name"), uid: text("uid") };
     let names = Names::new(domain, target.key());
+    Ok(Some((target, names)))
+}
+
+/// How many claims are on the host for this logical cluster.
+async fn claims_on_host(
+    host: &Client,
+    target: &SyncTarget,
+    names: &Names,
+    cluster: &str,
+) -> Result<usize> {
+    let kube = host.kube();
     let ours = ListParams::default().labels(&format!("{}={}", names.cluster(), names.key()));
     let is_of_tenant = |namespace: &Namespace| {
         let locator = namespace.annotations().get(&names.locator());
         let locator = locator.and_then(|text| Locator::parse(text).ok());
-        locator.is_some_and(|found| found.target == target && found.cluster == cluster)
+        locator.is_some_and(|found| found.target == *target && found.cluster == cluster)
     };
-    let namespaces = Api::<Namespace>::all(kube.clone()).list(&ours).await?.items;
+    let namespaces = Api::<Namespace>::all(kube.clone()).list(&ours).await;
+    let namespaces = asked("the host's namespaces", namespaces)?.items;
     let namespaces: BTreeSet<_> =
         namespaces.iter().filter(|found| is_of_tenant(found)).map(ResourceExt::name_any).collect();
-    let claims = Api::<PersistentVolumeClaim>::all(kube.clone()).list_metadata(&ours).await?;
+    let claims = Api::<PersistentVolumeClaim>::all(kube.clone()).list_metadata(&ours).await;
+    let claims = asked("the host's claims", claims)?.items;
     let namespace = |claim: &_| ResourceExt::namespace(claim).unwrap_or_default();
-    Ok(claims.items.iter().filter(|claim| namespaces.contains(&namespace(*claim))).count())
+    Ok(claims.iter().filter(|claim| namespaces.contains(&namespace(*claim))).count())
 }
 
-/// What stays, for a person.
-fn stays(claims: Result<usize>, on_removal: OnRemoval) -> String {
-    let claims = match claims {
-        Ok(0) => "no claim of it is on the host".to_owned(),
-        Ok(1) => "1 claim stays on the host, with its volume".to_owned(),
-        Ok(count) => format!("{count} claims stay on the host, with their volumes"),
-        Err(error) => format!(
-            "what is on the host for its claims stays; how many there are could not be counted \
-             ({error})"
-        ),
-    };
-    match on_removal {
-        OnRemoval::Retain => claims,
-        // No service does it.
-        OnRemoval::Delete => {
-            format!("{claims} (spec.onRemoval: Delete is not carried out by this version)")
+/// How many claims and volumes of a tenant have the finalizer.
+async fn held(tenant: &Client, finalizer: &str) -> Result<(usize, usize)> {
+    let all = ListParams::default();
+    let claims = Api::<PersistentVolumeClaim>::all(tenant.kube().clone());
+    let volumes = Api::<PersistentVolume>::all(tenant.kube().clone());
+    let (claims, volumes) = tokio::join!(claims.list_metadata(&all), volumes.list_metadata(&all));
+    let (claims, volumes) = (asked("its claims", claims)?, asked("its volumes", volumes)?);
+    let claims = claims.iter().filter(|claim| has_finalizer(&claim.metadata, finalizer)).count();
+    let volumes =
+        volumes.iter().filter(|volume| has_finalizer(&volume.metadata, finalizer)).count();
+    Ok((claims, volumes))
+}
+
+/// A client of the tenant with Carrick's own credentials there.
+async fn as_carrick(host: &Client, tenant: &Tenant) -> Result<Client> {
+    let SecretKey { namespace, name, key } = &tenant.spec.kubeconfig.secret_ref;
+    let secret = Api::<Secret>::namespaced(host.kube().clone(), namespace).get(name).await;
+    let secret = asked(format!("Secret {namespace}/{name}"), secret)?;
+    let text = secret.data.and_then(|mut data| data.remove(key)).map(|text| text.0);
+    let text = text.with_context(|| format!("Secret {namespace}/{name} has no {key}"))?;
+    let text = String::from_utf8(text).map_err(|_| anyhow!("the kubeconfig is no text"))?;
+    Ok(Client::from_kubeconfig(&text, &connect::options()).await?)
+}
+
+/// An answer, or what it was about that was not answered.
+fn asked<T>(what: impl fmt::Display, answer: kube::Result<T>) -> Result<T, Error> {
+    answer.map_err(|error| Error::of(what, &error))
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (on_host, in_tenant, finalizer, on_removal) = match self {
+            Self::Nothing => {
+                return write!(f, "nothing of it stays behind: nothing was carried to this host");
+            }
+            Self::Unknown(error) => {
+                return write!(
+                    f,
+                    "what was carried stays behind; what it is can't be found out: {error:#}"
+                );
+            }
+            Self::Objects { on_host, in_tenant, finalizer, on_removal } => {
+                (on_host, in_tenant, finalizer, on_removal)
+            }
+        };
+        match on_host {
+            Ok(0) => write!(f, "on the host: no claim of it is there")?,
+            Ok(1) => write!(f, "on the host: 1 claim stays, with its volume")?,
+            Ok(count) => write!(f, "on the host: {count} claims stay, with their volumes")?,
+            Err(error) => write!(
+                f,
+                "on the host: its claims stay, with their volumes; how many can't be counted: {error:#}"
+            )?,
         }
+        if *on_removal == OnRemoval::Delete {
+            // No service does it.
+            write!(f, " (spec.onRemoval: Delete is not carried out by this version)")?;
+        }
+        match in_tenant {
+            Ok((0, 0)) => return write!(f, "\nin the tenant: nothing has Carrick's finalizer"),
+            Ok((claims, volumes)) => write!(
+                f,
+                "\nin the tenant: Carrick's finalizer stays on claims ({claims}) and volumes ({volumes})"
+            )?,
+            Err(error) => write!(
+                f,
+                "\nin the tenant: Carrick's finalizer stays on claims and volumes; how many can't be \
+                 counted: {error:#}"
+            )?,
+        }
+        let patch =
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [finalizer]}}).to_string();
+        write!(
+            f,
+            "\n  what is deleted there goes only without it; once the Tenant is gone, an administrator \
+             of the tenant takes it off with\n  \
+             kubectl patch pvc NAME --namespace NAMESPACE --patch '{patch}'\n  \
+             kubectl patch pv NAME --patch '{patch}'"
+        )
     }
 }
 
@@ -185,11 +301,11 @@ async fn remove_account(admin: &Client) -> Result<()> {
     ))
 }
 
-fn confirmed(name: &str, stays: &str) -> Result<bool> {
+fn confirmed(name: &str, left: &Left) -> Result<bool> {
     if !io::stdin().is_terminal() {
         bail!("removing tenant {name} needs --yes where nobody can be asked; nothing was changed");
     }
-    ask(&format!("remove tenant {name}? {stays} [y/N] "))?;
+    ask(&format!("{left}\nremove tenant {name}? [y/N] "))?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
@@ -201,11 +317,23 @@ mod tests {
 
     #[test]
     fn what_stays_is_said_plainly() {
-        let said = |claims| stays(claims, OnRemoval::Retain);
-        assert_eq!(said(Ok(0)), "no claim of it is on the host");
-        assert_eq!(said(Ok(1)), "1 claim stays on the host, with its volume");
-        assert_eq!(said(Ok(3)), "3 claims stay on the host, with their volumes");
-        assert!(said(Err(anyhow::anyhow!("forbidden"))).contains("not be counted (forbidden)"));
-        assert!(stays(Ok(3), OnRemoval::Delete).contains("Delete is not carried out"));
+        let said = |on_host, in_tenant, on_removal| {
+            let finalizer = "workload.kcp.dev/syncer-K".to_owned();
+            Left::Objects { on_host, in_tenant, finalizer, on_removal }.to_string()
+        };
+        let retain = OnRemoval::Retain;
+        assert_eq!(
+            said(Ok(0), Ok((0, 0)), retain),
+            "on the host: no claim of it is there\nin the tenant: nothing has Carrick's finalizer"
+        );
+        let some = said(Ok(1), Ok((2, 1)), retain);
+        assert!(some.starts_with("on the host: 1 claim stays, with its volume\n"), "{some}");
+        assert!(some.contains("finalizer stays on claims (2) and volumes (1)\n"), "{some}");
+        assert!(some.contains(r#"finalizers":["workload.kcp.dev/syncer-K"]}}'"#), "{some}");
+        let no = || Err(anyhow!("forbidden"));
+        let unknown = said(no(), no().map(|count| (count, 0)), OnRemoval::Delete);
+        assert_eq!(unknown.matches("can't be counted: forbidden").count(), 2, "{unknown}");
+        assert!(unknown.contains("Delete is not carried out"), "{unknown}");
+        assert!(unknown.contains("kubectl patch pvc"), "{unknown}");
     }
 }

@@ -8,9 +8,12 @@ mod table;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::{dev, get, tap, tenant};
+
+const VARIABLES: &str =
+    "An option with [env: NAME] can be given by that environment variable; the option wins.";
 
 /// Persistent storage across control planes.
 ///
@@ -24,7 +27,6 @@ use crate::commands::{dev, get, tap, tenant};
         carrick tenant add acme --kubeconfig acme.yaml\n  \
         carrick get claims acme\n  \
         carrick tap acme/team-a/data\n\n\
-        An option with [env: NAME] can be given by that environment variable; the option wins.\n\
         Exit codes: 0 done, 1 failed, 2 wrong use."
 )]
 struct Cli {
@@ -46,9 +48,19 @@ enum Command {
     Dev(Box<dev::Args>),
 }
 
+/// The command line; the help of every command tells of environment variables.
+fn command_line() -> clap::Command {
+    fn told(command: clap::Command) -> clap::Command {
+        let help = command.get_after_help().map(|help| format!("{help}\n")).unwrap_or_default();
+        command.after_help(format!("{help}{VARIABLES}")).mut_subcommands(told)
+    }
+    told(Cli::command())
+}
+
 fn main() -> ExitCode {
-    let command = match Cli::parse().command {
-        Command::Dev(args) => return dev::run(&args, &mut Cli::command()),
+    let parsed = Cli::from_arg_matches(&command_line().get_matches());
+    let command = match parsed.unwrap_or_else(|error| error.exit()).command {
+        Command::Dev(args) => return dev::run(&args, &mut command_line()),
         command => command,
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -72,7 +84,7 @@ fn main() -> ExitCode {
     }
     match error.downcast::<connect::WrongSettings>() {
         Ok(connect::WrongSettings(problems)) => {
-            carrick_engine::wrong_settings(&mut Cli::command(), &problems).exit()
+            carrick_engine::wrong_settings(&mut command_line(), &problems).exit()
         }
         Err(error) => {
             eprintln!("carrick: {error:#}");
@@ -88,6 +100,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_commands_help_tells_of_variables() {
+        for path in [&[][..], &["tenant", "add"], &["tenant", "list"], &["get", "claims"], &["dev"]]
+        {
+            let mut command = command_line();
+            for name in path {
+                command = command.find_subcommand(name).unwrap().clone();
+            }
+            let help = command.render_help().to_string();
+            assert!(help.trim_end().ends_with(VARIABLES) && help.contains("Exit codes"), "{help}");
+        }
     }
 
     #[test]

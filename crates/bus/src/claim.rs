@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use carrick_core::{ClaimFacts, ClaimKey, FactSubject, Scope, TenantFacts, fact::FactError};
+use carrick_core::{ClaimFacts, ClaimKey, Facet, FactSubject, Scope, TenantFacts, fact::FactError};
 
 use crate::{
     connect::Bus,
     error::Result,
-    read::{FactMessage, Facts, Poison},
+    facts::FactMeta,
+    read::{Poison, Raw, fact_subject},
     streams::Family,
 };
+
+type Json<'de> = serde_json::Deserializer<serde_json::de::SliceRead<'de>>;
 
 /// All that is known of one claim, and what of it can't be read.
 #[derive(Clone, Debug)]
@@ -40,11 +43,10 @@ impl Bus {
             let tenant = tenant_scope(&key.tenant);
             filters.push(self.facts_of(&tenant, "tenant-class.*"));
         }
-        let read = self.read(&filters, not_before).await?;
-        let sequence = read.facts.iter().map(|fact| fact.sequence).max().unwrap_or(0);
+        let read = self.last_messages(Family::Facts, &filters, not_before).await?;
+        let sequence = read.iter().map(|raw| raw.sequence).max().unwrap_or(0);
         let mut facts = ClaimFacts::new(key.clone());
-        let poison =
-            take_in(read, |fact| facts.insert(&fact.subject.facet, fact.meta.deleted, fact.object));
+        let poison = take_in(&read, |facet, deleted, json| facts.insert(facet, deleted, json));
         Ok(ClaimView { facts, poison, sequence })
     }
 
@@ -55,10 +57,9 @@ impl Bus {
         not_before: u64,
     ) -> Result<(TenantFacts, Vec<Poison>)> {
         let filter = self.facts_of(&tenant_scope(tenant), ">");
-        let read = self.read(&[filter], not_before).await?;
+        let read = self.last_messages(Family::Facts, &[filter], not_before).await?;
         let mut facts = TenantFacts::new(tenant);
-        let poison =
-            take_in(read, |fact| facts.insert(&fact.subject.facet, fact.meta.deleted, fact.object));
+        let poison = take_in(&read, |facet, deleted, json| facts.insert(facet, deleted, json));
         Ok((facts, poison))
     }
 
@@ -103,19 +104,18 @@ fn tenant_scope(tenant: &str) -> Scope {
     Scope::Tenant { tenant: tenant.to_owned() }
 }
 
-/// Hands over each fact; what is refused joins the poison.
+/// Hands over each fact, not parsed yet; what is refused is poison.
 fn take_in(
-    read: Facts,
-    mut insert: impl FnMut(FactMessage) -> Result<(), FactError>,
+    read: &[Raw],
+    mut insert: impl FnMut(&Facet, bool, &mut Json<'_>) -> Result<(), FactError>,
 ) -> Vec<Poison> {
-    let mut poison = read.poison;
-    for fact in read.facts {
-        let (subject, sequence) = (fact.subject.to_string(), fact.sequence);
-        if let Err(error) = insert(fact) {
-            poison.push(Poison { subject, sequence, error: error.to_string() });
-        }
-    }
-    poison
+    let mut take = |raw: &Raw| {
+        let FactSubject { facet, .. } = fact_subject(raw)?;
+        let deleted = FactMeta::read(Some(&raw.headers)).deleted;
+        let mut json = serde_json::Deserializer::from_slice(&raw.payload);
+        insert(&facet, deleted, &mut json).map_err(|error| raw.poison(error.to_string()))
+    };
+    read.iter().filter_map(|raw| take(raw).err()).collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ use crate::{
 
 /// How long a delivered message may go without a sign of life, unless set.
 const ACK_WAIT: Duration = Duration::from_secs(15);
-const MAX_ACK_PENDING: i64 = 2048;
+/// Those of a tenant that does not answer wait unacked, and may not stop what others are sent.
+const MAX_ACK_PENDING: i64 = 1 << 16;
 /// What is asked for ahead waits unseen for [`ACK_WAIT`] if this process ends.
 const BATCH: usize = 64;
 const EXPIRES: Duration = Duration::from_secs(10);

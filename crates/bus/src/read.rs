@@ -71,6 +71,12 @@ pub(crate) struct Raw {
     pub(crate) payload: Bytes,
 }
 
+impl Raw {
+    pub(crate) fn poison(&self, error: String) -> Poison {
+        Poison { subject: self.subject.clone(), sequence: self.sequence, error }
+    }
+}
+
 /// One answer of the server.
 enum Answer {
     /// Messages, the stream's last sequence where they were read, and how many are left out.
@@ -260,16 +266,15 @@ fn number(headers: Option<&HeaderMap>, name: &str) -> u64 {
 
 /// Reads a message as a fact.
 pub(crate) fn fact(raw: &Raw) -> Result<FactMessage, Poison> {
-    let poison =
-        |error: String| Poison { subject: raw.subject.clone(), sequence: raw.sequence, error };
-    let subject = FactSubject::parse(&raw.subject)
-        .ok_or_else(|| poison("its subject is not one of a fact".to_owned()))?;
+    let subject = fact_subject(raw)?;
     let object = serde_json::from_slice(&raw.payload)
-        .map_err(|error| poison(format!("its body is not JSON: {error}")))?;
-    Ok(FactMessage {
-        subject,
-        sequence: raw.sequence,
-        meta: FactMeta::read(Some(&raw.headers)),
-        object,
-    })
+        .map_err(|error| raw.poison(format!("its body is not JSON: {error}")))?;
+    let meta = FactMeta::read(Some(&raw.headers));
+    Ok(FactMessage { subject, sequence: raw.sequence, meta, object })
+}
+
+/// Reads a message's subject as one of a fact.
+pub(crate) fn fact_subject(raw: &Raw) -> Result<FactSubject, Poison> {
+    FactSubject::parse(&raw.subject)
+        .ok_or_else(|| raw.poison("its subject is not one of a fact".to_owned()))
 }

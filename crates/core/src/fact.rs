@@ -10,8 +10,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::{Deserializer, de::DeserializeOwned};
 
 use crate::{step::StepRecord, subject::Facet};
 
@@ -142,8 +141,13 @@ impl ClaimFacts {
         }
     }
 
-    /// Takes in one object, unless a newer state of it is known already.
-    pub fn insert(&mut self, facet: &Facet, deleted: bool, object: Value) -> Result<(), FactError> {
+    /// Takes in one object, parsed or as JSON, unless a newer state of it is known already.
+    pub fn insert<'de>(
+        &mut self,
+        facet: &Facet,
+        deleted: bool,
+        object: impl Deserializer<'de, Error = serde_json::Error>,
+    ) -> Result<(), FactError> {
         match facet {
             Facet::TenantClaim => keep(&mut self.tenant_claim, read(facet, deleted, object)?),
             Facet::HostClaim => keep(&mut self.host_claim, read(facet, deleted, object)?),
@@ -213,8 +217,13 @@ impl TenantFacts {
         Self { tenant: tenant.into(), ..Self::default() }
     }
 
-    /// Takes in one object, unless a newer state of it is known already.
-    pub fn insert(&mut self, facet: &Facet, deleted: bool, object: Value) -> Result<(), FactError> {
+    /// Takes in one object, parsed or as JSON, unless a newer state of it is known already.
+    pub fn insert<'de>(
+        &mut self,
+        facet: &Facet,
+        deleted: bool,
+        object: impl Deserializer<'de, Error = serde_json::Error>,
+    ) -> Result<(), FactError> {
         match facet {
             Facet::TenantClass(name) => {
                 keep_named(&mut self.tenant_classes, name, read(facet, deleted, object)?);
@@ -228,12 +237,12 @@ impl TenantFacts {
     }
 }
 
-fn read<K: DeserializeOwned>(
+fn read<'de, K: DeserializeOwned>(
     facet: &Facet,
     deleted: bool,
-    object: Value,
+    object: impl Deserializer<'de, Error = serde_json::Error>,
 ) -> Result<Fact<K>, FactError> {
-    serde_json::from_value(object)
+    K::deserialize(object)
         .map(|object| Fact { object, deleted })
         .map_err(|source| FactError { facet: facet.token(), source })
 }
@@ -257,7 +266,7 @@ fn keep_named<K: Metadata<Ty = ObjectMeta>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn claim(rv: u64, phase: &str) -> Value {
         json!({"metadata": {"name": "data", "resourceVersion": rv.to_string()},

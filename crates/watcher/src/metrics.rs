@@ -28,6 +28,7 @@ pub(crate) struct Metrics {
     facts: Family<ObjectLabels, Counter>,
     tombstones: Family<ObjectLabels, Counter>,
     outdated: Family<ObjectLabels, Counter>,
+    rejected: Family<ObjectLabels, Counter>,
     problems: Family<ProblemLabels, Counter>,
     sessions: Counter,
 }
@@ -36,10 +37,10 @@ impl Metrics {
     /// Registers them.
     pub(crate) fn register(registry: &SharedRegistry) -> Self {
         let metrics = Self::default();
-        let Self { facts, tombstones, outdated, problems, sessions } = metrics.clone();
+        let Self { facts, tombstones, outdated, rejected, problems, sessions } = metrics.clone();
         for kind in KINDS {
             for side in [Side::Host, Side::Tenant] {
-                for family in [&facts, &tombstones, &outdated] {
+                for family in [&facts, &tombstones, &outdated, &rejected] {
                     drop(family.get_or_create(&labels((side, kind))));
                 }
             }
@@ -49,6 +50,8 @@ impl Metrics {
             registry.register("watcher_tombstones", "Facts published as gone", tombstones);
             let help = "Facts not published because the bus had a newer one";
             registry.register("watcher_outdated", help, outdated);
+            let help = "Facts that the bus will not have, as they are too large: left out";
+            registry.register("watcher_rejected", help, rejected);
             registry.register("watcher_watch_problems", "Failures of watches", problems);
             registry.register("watcher_sessions", "Times that this began to watch", sessions);
         });
@@ -64,6 +67,11 @@ impl Metrics {
     /// The bus had a newer fact.
     pub(crate) fn outdated(&self, origin: (Side, Kind)) {
         self.outdated.get_or_create(&labels(origin)).inc();
+    }
+
+    /// The bus will not have a fact.
+    pub(crate) fn rejected(&self, origin: (Side, Kind)) {
+        self.rejected.get_or_create(&labels(origin)).inc();
     }
 
     /// A watch failed.

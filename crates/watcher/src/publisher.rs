@@ -159,6 +159,7 @@ impl Publisher {
             Ok(None) => self.ledger.finished(subject, 0, None),
             Err(error) if error.class() == Class::Reject => {
                 tracing::warn!(%subject, %error, "A fact can't be published and is left out");
+                self.means.metrics.rejected(origin);
                 let nothing = Version { uid: String::new(), rv: 0, deleted: true };
                 self.ledger.finished(subject, out.expected, Some(nothing));
             }

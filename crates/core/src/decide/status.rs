@@ -18,7 +18,7 @@ use crate::{
     patch::PatchBuilder,
     policy::{Binder, Policy},
     step::{Reason, Step},
-    write::{Action, Decision, Kind, ObjectRef, Side, Write},
+    write::{Action, Decision, Kind, ObjectRef, Side, Verdict, Write},
 };
 
 /// Decides what the status-syncer does about a claim, and what it tells the tenant.
@@ -31,6 +31,20 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, now: Timestamp) -> Decision {
     }
     let decision = progress(facts, claim, policy);
     if decision.writes.is_empty() { tell::decide(facts, claim, decision, now) } else { decision }
+}
+
+/// Whether [`decide`] needs the last steps although nothing but facts has changed. A step that is to
+/// be told asks for a look by itself; else a young claim is told nothing, and of a bound one only
+/// what this service waits for too, or has told before.
+pub fn needs_steps(facts: &ClaimFacts, policy: &Policy, now: Timestamp) -> bool {
+    let Some(claim) = facts.live_tenant_claim() else {
+        return false;
+    };
+    let waits = || match claim_phase(claim) {
+        "Bound" => matches!(progress(facts, claim, policy).verdict, Verdict::Waiting(..)),
+        _ => tell::is_old(claim, now),
+    };
+    tell::is_told(claim) || waits()
 }
 
 fn progress(facts: &ClaimFacts, claim: &PersistentVolumeClaim, policy: &Policy) -> Decision {

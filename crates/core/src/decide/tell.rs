@@ -57,6 +57,17 @@ pub(super) fn decide(
     decision
 }
 
+/// Whether the claim may have waited long enough to be told so.
+pub(super) fn is_old(claim: &PersistentVolumeClaim, now: Timestamp) -> bool {
+    let created = claim.metadata.creation_timestamp.as_ref();
+    created.is_none_or(|Time(created)| now.duration_since(*created) >= PATIENCE)
+}
+
+/// Whether the tenant was told something of the claim.
+pub(super) fn is_told(claim: &PersistentVolumeClaim) -> bool {
+    find_condition(claim).is_some()
+}
+
 /// When something last happened to the claim: it was made, or another service took a step.
 fn last_progress(facts: &ClaimFacts, claim: &PersistentVolumeClaim) -> Option<Timestamp> {
     let created = claim.metadata.creation_timestamp.as_ref().map(|Time(created)| *created);

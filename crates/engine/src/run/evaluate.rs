@@ -1,7 +1,8 @@
 //! One look at a claim: read all facts, decide, write, decide again with what was written.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -10,11 +11,13 @@ use carrick_core::{
     ClaimFacts, ClaimKey, Decision, Facet, Outcome, Policy, Reason, Scope, Side, Step, TenantFacts,
     Verdict, Write, fact::FactError, write::ObjectRef,
 };
-use carrick_k8s::{Class, Client, Pool, TenantHandle, Written};
+use carrick_k8s::{
+    Class, Client, ConnectionProblem, Pool, TenantHandle, Written, problem::KUBECONFIG_INVALID,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{journal::Journal, overlay::Overlay, publish, role::Role};
+use super::{journal::Journal, overlay::Overlay, publish, role::Role, seen::Seen};
 use crate::process::{Metrics, WriteResult};
 
 /// Looks in a row that may end in writes; more means that the writes don't do what they should.
@@ -31,14 +34,31 @@ pub(super) struct Evaluator {
     pub(super) pool: Arc<Pool>,
     pub(super) metrics: Metrics,
     pub(super) overlay: Mutex<Overlay>,
+    pub(super) seen: Mutex<Seen>,
     pub(super) journal: Mutex<Journal>,
+    /// The connection of each tenant that is known to lead to the right control plane.
+    pub(super) verified: Mutex<HashMap<String, u64>>,
+}
+
+/// What asked for a look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cause {
+    /// Sequence of the latest fact that did: a look may not read older ones.
+    pub(super) not_before: u64,
+    /// Whether nothing but facts did.
+    pub(super) only_facts: bool,
 }
 
 /// How a look ended.
 #[derive(Debug)]
 pub(super) enum Looked {
-    /// Done for now; to be looked at again after this time, if any.
-    Settled(Option<Duration>),
+    /// Done for now.
+    Settled {
+        /// To be looked at again after this time, if any.
+        recheck: Option<Duration>,
+        /// Whether the tenant was asked, and answered.
+        answered: bool,
+    },
     /// These claims are to be looked at instead.
     Spread(Vec<ClaimKey>),
 }
@@ -50,12 +70,12 @@ pub(super) enum LookError {
     Bus(#[from] carrick_bus::Error),
     #[error(transparent)]
     Kubernetes(#[from] carrick_k8s::Error),
+    #[error("tenant {tenant} can't be reached: {problem}")]
+    Silent { tenant: String, problem: ConnectionProblem },
     #[error("{0} is gone, read it again")]
     Gone(ObjectRef),
     #[error("the same write is decided again and again: {0}")]
     NoEffect(ObjectRef),
-    #[error("tenant {0} has no usable credentials at the moment")]
-    NoClient(String),
 }
 
 impl LookError {
@@ -64,7 +84,18 @@ impl LookError {
         match self {
             Self::Kubernetes(error) => error.class() == Class::Conflict,
             Self::Gone(_) => true,
-            Self::Bus(_) | Self::NoEffect(_) | Self::NoClient(_) => false,
+            Self::Bus(_) | Self::NoEffect(_) | Self::Silent { .. } => false,
+        }
+    }
+
+    /// An error of a call to a control plane: one that says that a tenant as a whole does not
+    /// answer is told apart.
+    fn of_call(error: carrick_k8s::Error, side: Side, tenant: &TenantHandle) -> Self {
+        match error.problem() {
+            Some(problem) if side == Side::Tenant && problem.is_of_the_connection() => {
+                Self::Silent { tenant: tenant.name.clone(), problem: problem.clone() }
+            }
+            _ => error.into(),
         }
     }
 }
@@ -96,16 +127,16 @@ impl Known for TenantFacts {
 
 impl Evaluator {
     /// Looks at a claim, or at what a fact about a namespace or tenant is about.
-    pub(super) async fn look(&self, scope: &Scope, not_before: u64) -> Result<Looked, LookError> {
+    pub(super) async fn look(&self, scope: &Scope, cause: Cause) -> Result<Looked, LookError> {
         let Some(tenant) = self.pool.get(scope.tenant()).filter(|tenant| tenant.accepted) else {
-            return Ok(Looked::Settled(None));
+            return Ok(Looked::Settled { recheck: None, answered: false });
         };
         match scope {
-            Scope::Claim(key) => self.look_at_claim(key, &tenant, not_before).await,
+            Scope::Claim(key) => self.look_at_claim(key, &tenant, cause).await,
             Scope::Namespace { .. } => Ok(Looked::Spread(self.bus.claims_in(Some(scope)).await?)),
             Scope::Tenant { tenant: name } => {
                 if let Some(decide) = self.role.tenant {
-                    self.look_at_tenant(name, &tenant, decide, not_before).await?;
+                    self.look_at_tenant(name, &tenant, decide, cause.not_before).await?;
                 }
                 Ok(Looked::Spread(self.bus.claims_in(Some(scope)).await?))
             }
@@ -116,24 +147,31 @@ impl Evaluator {
         &self,
         key: &ClaimKey,
         tenant: &TenantHandle,
-        not_before: u64,
+        cause: Cause,
     ) -> Result<Looked, LookError> {
         let begun = Instant::now();
         let scope = &Scope::Claim(key.clone());
-        let view = self.bus.claim_facts(key, self.role.reads_classes, not_before).await?;
+        let view = self.bus.claim_facts(key, self.role.reads_classes, cause.not_before).await?;
         let mut facts = view.facts;
         warn_of(&view.poison);
-        let echo = self.overlay().merge(&mut facts, begun);
-        if self.role.reads_steps {
+        lock(&self.overlay).merge(&mut facts, begun);
+        if let Some(needed) = self.role.steps
+            && (!cause.only_facts || needed(&facts, &tenant.policy, Timestamp::now()))
+        {
             facts.steps = self.bus.last_steps(scope).await?;
         }
         let mut wrote = Vec::new();
         let decide =
             |facts: &ClaimFacts| (self.role.claim)(facts, &tenant.policy, Timestamp::now());
         let ended = self.carry_out(&mut facts, tenant, &mut wrote, decide).await;
-        let decision = self.told(scope, &facts, (begun, &wrote), ended).await?;
-        let recheck = decision.verdict.recheck().and_then(|after| Duration::try_from(after).ok());
-        Ok(Looked::Settled(recheck.into_iter().chain(echo).min()))
+        let told = self.told(scope, &facts, (begun, &wrote), ended).await;
+        match &told {
+            Ok(_) if view.poison.is_empty() => lock(&self.seen).settled(&facts),
+            _ => lock(&self.seen).forget(key),
+        }
+        let recheck = told?.verdict.recheck().and_then(|after| Duration::try_from(after).ok());
+        let answered = wrote.iter().any(|(_, write, _)| write.object.side == Side::Tenant);
+        Ok(Looked::Settled { recheck, answered })
     }
 
     async fn look_at_tenant(
@@ -175,7 +213,8 @@ impl Evaluator {
                 return Err((decision.step, LookError::NoEffect(write.object.clone())));
             }
             for write in &decision.writes {
-                let client = self.client(write, tenant).map_err(|error| (decision.step, error))?;
+                let client = self.client(write.object.side, tenant).await;
+                let client = client.map_err(|error| (decision.step, error))?;
                 match self.write(client, write).await {
                     Ok(Written::Applied(object)) => {
                         facts.take_in(&write.object, &object);
@@ -188,7 +227,10 @@ impl Evaluator {
                     Err(error) if error.class() == Class::Refused => {
                         return Ok(refusal(decision.step, write, tenant, &error));
                     }
-                    Err(error) => return Err((decision.step, error.into())),
+                    Err(error) => {
+                        let error = LookError::of_call(error, write.object.side, tenant);
+                        return Err((decision.step, error));
+                    }
                 }
             }
             before = Some(decision);
@@ -221,18 +263,29 @@ impl Evaluator {
         result
     }
 
-    fn client<'a>(
+    /// The client to write with. A tenant's new connection is first asked whether it leads to the
+    /// control plane that this Tenant was accepted with.
+    async fn client<'a>(
         &'a self,
-        write: &Write,
+        side: Side,
         tenant: &'a TenantHandle,
     ) -> Result<&'a Client, LookError> {
-        match write.object.side {
-            Side::Host => Ok(&self.host),
-            Side::Tenant => {
-                let missing = || LookError::NoClient(tenant.name.clone());
-                tenant.client.as_ref().ok_or_else(missing)
+        let TenantHandle { name, connection, .. } = tenant;
+        let client = match (side, &tenant.client) {
+            (Side::Host, _) => return Ok(&self.host),
+            (Side::Tenant, Some(client)) => client,
+            (Side::Tenant, None) => {
+                let none = || ConnectionProblem::new(KUBECONFIG_INVALID, "it has no credentials");
+                let problem = tenant.problem.clone().unwrap_or_else(none);
+                return Err(LookError::Silent { tenant: name.clone(), problem });
             }
+        };
+        if lock(&self.verified).get(name) != Some(connection) {
+            let verified = tenant.verify().await;
+            verified.map_err(|error| LookError::of_call(error, side, tenant))?;
+            lock(&self.verified).insert(name.clone(), *connection);
         }
+        Ok(client)
     }
 
     /// Remembers and publishes what a look did and how it ended, and passes that on.
@@ -244,7 +297,7 @@ impl Evaluator {
         ended: Result<Decision, (Step, LookError)>,
     ) -> Result<Decision, LookError> {
         if let Scope::Claim(key) = scope {
-            let mut overlay = self.overlay();
+            let mut overlay = lock(&self.overlay);
             for (_, write, object) in wrote {
                 if let Some(facet) = write.object.facet() {
                     overlay.put(key, facet, object.clone(), Instant::now());
@@ -254,7 +307,7 @@ impl Evaluator {
         let writes: Vec<_> = wrote.iter().map(|(step, write, _)| (*step, write.why)).collect();
         let (step, outcome) = match &ended {
             Ok(Decision { step, verdict, .. }) => {
-                (*step, self.journal().ended(scope, *step, verdict))
+                (*step, lock(&self.journal).ended(scope, *step, verdict))
             }
             Err((step, _)) => (*step, None),
         };
@@ -275,10 +328,10 @@ impl Evaluator {
     ) -> Result<(), LookError> {
         if let Some((step, outcome, _)) = ended
             && *outcome != Outcome::Done
-            && !self.journal().knows(scope, *step)
+            && !lock(&self.journal).knows(scope, *step)
         {
             let records = self.bus.last_steps(scope).await?;
-            self.journal().recall(scope, &records, *step);
+            lock(&self.journal).recall(scope, &records, *step);
         }
         Ok(())
     }
@@ -304,22 +357,19 @@ impl Evaluator {
         ended: Option<(Step, Outcome, Option<Reason>)>,
     ) -> Result<(), LookError> {
         self.recall(scope, ended.as_ref()).await?;
-        let entries = self.journal().entries(scope, writes, ended);
+        let entries = lock(&self.journal).entries(scope, writes, ended);
         for entry in &entries {
             let (report, id) = publish::report(self.role.name, scope, facts, (begun, entry));
             self.bus.publish_step(&report, &id).await?;
-            self.journal().published(scope, entry);
+            lock(&self.journal).published(scope, entry);
         }
         Ok(())
     }
+}
 
-    fn overlay(&self) -> std::sync::MutexGuard<'_, Overlay> {
-        self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn journal(&self) -> std::sync::MutexGuard<'_, Journal> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// What is behind it stays whole: nobody panics while holding it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is on the bus and is no fact changes nothing; what it may have hidden comes as a fact.

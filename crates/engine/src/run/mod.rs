@@ -8,9 +8,11 @@ mod backoff;
 mod evaluate;
 mod journal;
 mod overlay;
+mod parking;
 mod publish;
 mod queue;
 mod role;
+mod seen;
 
 use std::{
     pin::pin,
@@ -28,9 +30,8 @@ use tokio::{sync::broadcast, task::JoinSet};
 pub use role::Role;
 
 use self::{
-    evaluate::{Evaluator, LookError, Looked},
-    journal::Journal,
-    overlay::Overlay,
+    evaluate::{Cause, Evaluator, LookError, Looked, lock},
+    parking::Parking,
     queue::{Finished, Queue, Settle},
 };
 use crate::{
@@ -44,6 +45,8 @@ use crate::{
 const AHEAD: usize = 4;
 /// Races in a row after which a failure is one.
 const RACES: u32 = 5;
+/// Pause before the claims are listed again, after that failed.
+const SWEEP_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs a service as its role says, until the shutdown.
 pub async fn run_role(context: Context, role: Role) -> anyhow::Result<()> {
@@ -102,8 +105,10 @@ async fn connect(context: &Context, role: Role) -> anyhow::Result<(Arc<Evaluator
         host: host_client,
         pool,
         metrics: context.metrics.clone(),
-        overlay: Mutex::new(Overlay::default()),
-        journal: Mutex::new(Journal::default()),
+        overlay: Mutex::default(),
+        seen: Mutex::default(),
+        journal: Mutex::default(),
+        verified: Mutex::default(),
     };
     Ok((Arc::new(evaluator), messages))
 }
@@ -129,12 +134,27 @@ async fn consume(bus: &Bus, role: Role) -> anyhow::Result<Messages> {
     Ok(stream::select_all(streams).boxed())
 }
 
+/// What a message asks for.
+enum Concern {
+    /// A look at this.
+    Now(Scope),
+    /// A look at this, in no hurry.
+    Later(Scope),
+    /// Nothing: the last look knew it.
+    Known,
+    /// Nothing: it is none of ours.
+    Nothing,
+}
+
 /// The loop's own state.
 struct Loop {
     evaluator: Arc<Evaluator>,
     queue: Queue<Box<Delivered>>,
+    parking: Parking,
     settings: LoopSettings,
     looks: JoinSet<(Scope, u32, Result<Looked, LookError>)>,
+    /// When all claims are to be listed, which failed.
+    sweep_at: Option<Instant>,
 }
 
 async fn run(
@@ -144,21 +164,31 @@ async fn run(
 ) -> anyhow::Result<()> {
     let mut events = evaluator.pool.subscribe();
     let settings = context.settings.run.clone();
-    let mut it = Loop { evaluator, queue: Queue::default(), settings, looks: JoinSet::new() };
+    // A tenant that does not answer leaves a quarter of the workers to others.
+    let share = settings.concurrency.div_ceil(4) * 3;
+    let mut it = Loop {
+        evaluator,
+        queue: Queue::new(share),
+        parking: Parking::default(),
+        settings,
+        looks: JoinSet::new(),
+        sweep_at: None,
+    };
     let mut messages = pin!(messages);
     it.sweep().await;
     let shutdown: Shutdown = context.shutdown.clone();
     tracing::info!("Ready");
     loop {
-        it.start_looks();
+        it.start_looks().await;
         context.metrics.queued(it.queue.len());
         let room = it.queue.ready() < it.settings.concurrency * AHEAD;
+        let timer = it.next_timer();
         tokio::select! {
             () = shutdown.cancelled() => break,
             Some(looked) = it.looks.join_next() => it.finished(looked?).await,
             Some(delivery) = messages.next(), if room => it.delivered(delivery).await,
             event = events.recv() => it.tenant_event(event).await,
-            () = until(it.queue.next_timer()) => it.queue.tick(Instant::now()),
+            () = until(timer) => it.tick(Instant::now()).await,
         }
     }
     it.end().await
@@ -173,21 +203,40 @@ async fn until(when: Option<Instant>) {
 }
 
 impl Loop {
-    fn start_looks(&mut self) {
+    fn next_timer(&self) -> Option<Instant> {
+        let overdue = lock(&self.evaluator.overlay).next_due();
+        self.queue.next_timer().into_iter().chain(overdue).chain(self.sweep_at).min()
+    }
+
+    async fn tick(&mut self, now: Instant) {
+        self.queue.tick(now);
+        let overdue = lock(&self.evaluator.overlay).overdue(now);
+        for claim in overdue {
+            self.queue.push(Scope::Claim(claim), None);
+        }
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            self.sweep().await;
+        }
+    }
+
+    async fn start_looks(&mut self) {
         while self.looks.len() < self.settings.concurrency {
             let Some((scope, failures)) = self.queue.next() else {
                 break;
             };
-            // A look may not read facts older than the one that asked for it.
-            let facts = self
-                .queue
-                .taken(&scope)
-                .iter()
-                .filter(|m| FactSubject::parse(&m.subject).is_some());
-            let not_before = facts.map(|message| message.sequence).max().unwrap_or(0);
+            if let Some(pause) = self.parking.wait(scope.tenant(), Instant::now()) {
+                self.finish(&scope, Finished::Parked(pause)).await;
+                continue;
+            }
+            let taken = self.queue.taken(&scope);
+            let facts = || taken.iter().filter(|m| FactSubject::parse(&m.subject).is_some());
+            let cause = Cause {
+                not_before: facts().map(|message| message.sequence).max().unwrap_or(0),
+                only_facts: !taken.is_empty() && facts().count() == taken.len(),
+            };
             let evaluator = self.evaluator.clone();
             self.looks.spawn(async move {
-                let looked = evaluator.look(&scope, not_before).await;
+                let looked = evaluator.look(&scope, cause).await;
                 (scope, failures, looked)
             });
         }
@@ -198,14 +247,40 @@ impl Loop {
         (scope, failures, looked): (Scope, u32, Result<Looked, LookError>),
     ) {
         let finished = match looked {
-            Ok(Looked::Settled(recheck)) => Finished::Settled(recheck),
+            Ok(Looked::Settled { recheck, answered }) => {
+                if answered && self.parking.release(scope.tenant()) {
+                    self.answers_again(scope.tenant());
+                }
+                Finished::Settled(recheck)
+            }
             Ok(Looked::Spread(claims)) => {
                 self.spread(claims);
                 Finished::Settled(None)
             }
+            Err(LookError::Silent { tenant, problem }) => {
+                let (pause, news) = self.parking.silent(&tenant, &self.settings, Instant::now());
+                if news {
+                    tracing::warn!(tenant, %problem, "A tenant does not answer, its claims wait");
+                }
+                Finished::Parked(pause)
+            }
             Err(error) => Finished::Failed(self.failed(&scope, failures, &error).await),
         };
-        match self.queue.finish(&scope, finished, Instant::now()) {
+        if !matches!(finished, Finished::Parked(_)) {
+            self.parking.undecided(scope.tenant());
+        }
+        self.finish(&scope, finished).await;
+    }
+
+    fn answers_again(&mut self, tenant: &str) {
+        tracing::info!(tenant, "A tenant answers again");
+        self.queue.push_background(Scope::Tenant { tenant: tenant.to_owned() });
+    }
+
+    async fn finish(&mut self, scope: &Scope, finished: Finished) {
+        let evaluator = self.evaluator.clone();
+        match self.queue.finish(scope, finished, |message| evaluator.knows(message), Instant::now())
+        {
             Settle::Ack(messages) => {
                 for message in messages {
                     self.settled(message.ack().await, MessageResult::Ack);
@@ -229,10 +304,11 @@ impl Loop {
 
     /// Says what a failure needs said, and how long to wait.
     async fn failed(&self, scope: &Scope, failures: u32, error: &LookError) -> Duration {
-        let (claim, pause) = (scope.to_string(), backoff::pause(&self.settings, failures));
-        let failed = failures + 1;
+        let (claim, failed) = (scope.to_string(), failures + 1);
+        let mut pause = backoff::pause(&self.settings, failures);
         if error.is_race() && failed < RACES {
             tracing::debug!(claim, failed, %error, "Somebody else was faster");
+            pause = self.settings.retry_min;
         } else if failed == 1 || failed == RACES || failed.is_multiple_of(self.settings.dead_after)
         {
             tracing::warn!(claim, failed, %error, "A look failed and is made again");
@@ -250,20 +326,24 @@ impl Loop {
     async fn delivered(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Reset => self.sweep().await,
-            Delivery::Message(message) => {
-                if let Some(scope) = message.scope() {
-                    self.queue.push(scope, Some(message));
-                } else {
+            Delivery::Message(message) => match self.evaluator.concerns(&message) {
+                Concern::Now(scope) => self.queue.push(scope, Some(message)),
+                Concern::Later(scope) => self.queue.push_later(scope, message, Instant::now()),
+                Concern::Known => self.settled(message.ack().await, MessageResult::Ack),
+                Concern::Nothing => {
                     tracing::warn!(subject = message.subject, "A message is not one of ours");
                     self.settled(message.ack().await, MessageResult::Ack);
                 }
-            }
+            },
         }
     }
 
     async fn tenant_event(&mut self, event: Result<TenantEvent, broadcast::error::RecvError>) {
         match event {
-            Ok(TenantEvent::Changed(tenant)) => self.queue.push(Scope::Tenant { tenant }, None),
+            Ok(TenantEvent::Changed(tenant)) => {
+                self.parking.release(&tenant);
+                self.queue.push(Scope::Tenant { tenant }, None);
+            }
             Ok(TenantEvent::Removed(_)) => {}
             Err(_) => self.sweep().await,
         }
@@ -274,8 +354,13 @@ impl Loop {
         self.evaluator.metrics.swept();
         match self.evaluator.bus.claims_in(None).await {
             Ok(claims) => self.spread(claims),
-            Err(error) => tracing::warn!(%error, "The claims can't be listed"),
+            Err(error) => {
+                tracing::warn!(%error, "The claims can't be listed, trying again");
+                self.sweep_at = Some(Instant::now() + SWEEP_AGAIN);
+                return;
+            }
         }
+        self.sweep_at = None;
         for tenant in self.evaluator.pool.list() {
             self.queue.push_background(Scope::Tenant { tenant: tenant.name.clone() });
         }
@@ -303,6 +388,27 @@ impl Loop {
 }
 
 impl Evaluator {
+    /// What a message asks for.
+    fn concerns(&self, message: &Delivered) -> Concern {
+        let Some(FactSubject { scope, facet, .. }) = FactSubject::parse(&message.subject) else {
+            return message.scope().map_or(Concern::Nothing, Concern::Later);
+        };
+        let among = |facets: &[&str]| facets.contains(&facet.token());
+        if let Scope::Claim(key) = &scope {
+            let arrivals = among(self.role.arrivals);
+            if lock(&self.seen).covers(key, &facet, &message.meta, arrivals) {
+                lock(&self.overlay).echoed(key, &facet, message.meta.rv);
+                return Concern::Known;
+            }
+        }
+        if among(self.role.unhurried) { Concern::Later(scope) } else { Concern::Now(scope) }
+    }
+
+    /// Whether a message says nothing that the last look at its claim did not know.
+    fn knows(&self, message: &Delivered) -> bool {
+        matches!(self.concerns(message), Concern::Known)
+    }
+
     /// Tells whoever looks at the claim that it fails and is tried again.
     async fn say_retrying(&self, scope: &Scope, error: &LookError) {
         let step = self.role.step;

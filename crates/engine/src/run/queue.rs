@@ -1,14 +1,21 @@
 //! Which claim is worked on next: one worker per claim, and dirty again while it runs.
 //!
 //! An entry holds the messages that named its claim until a look that began after they arrived is
-//! over. Work that nobody waits for (a sweep) is done when nothing else is ready.
+//! over. Tenants take turns, and none has all the workers. Work that nobody waits for (a sweep) is
+//! done when nothing else is ready.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque, hash_map::Entry as Slot},
+    collections::{BTreeSet, HashMap, VecDeque},
     time::{Duration, Instant},
 };
 
 use carrick_core::Scope;
+
+/// Messages are kept during a pause as short as this, and given back before a longer one.
+const IN_HAND: Duration = Duration::from_secs(1);
+
+/// How long a claim is left to change further, when nobody waits for what has changed.
+const LATER: Duration = Duration::from_millis(500);
 
 /// What became of a look at a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +24,8 @@ pub(super) enum Finished {
     Settled(Option<Duration>),
     /// To be tried again after this time.
     Failed(Duration),
+    /// It was not looked at, or in vain and by no fault of its own: to be tried after this time.
+    Parked(Duration),
 }
 
 /// Messages to settle after a look.
@@ -33,6 +42,8 @@ struct Item<M> {
     state: State,
     /// Arrived since the look began, or since the last one.
     waiting: Vec<M>,
+    /// Whether any of them is urgent.
+    hurry: bool,
     /// Arrived before the look began.
     taken: Vec<M>,
     /// Looks in a row that failed.
@@ -43,7 +54,7 @@ struct Item<M> {
 enum State {
     /// In `ready` or in `background`.
     Ready,
-    /// Being worked on; whether it must be looked at again afterwards.
+    /// Being worked on; whether it must be looked at again afterwards, whatever has arrived.
     Running { again: bool },
     /// Nothing to do until then.
     Resting(Instant),
@@ -51,27 +62,78 @@ enum State {
     Idle,
 }
 
-/// The queue; `M` is a message to be settled.
-#[derive(Debug)]
-pub(super) struct Queue<M> {
-    items: HashMap<Scope, Item<M>>,
-    ready: VecDeque<Scope>,
-    background: VecDeque<Scope>,
-    timers: BTreeSet<(Instant, Scope)>,
-}
-
-impl<M> Default for Queue<M> {
-    fn default() -> Self {
+impl<M> Item<M> {
+    fn idle() -> Self {
         Self {
-            items: HashMap::new(),
-            ready: VecDeque::new(),
-            background: VecDeque::new(),
-            timers: BTreeSet::new(),
+            state: State::Idle,
+            waiting: Vec::new(),
+            hurry: false,
+            taken: Vec::new(),
+            failures: 0,
         }
     }
 }
 
+/// Claims in line, one line for each tenant.
+#[derive(Debug, Default)]
+struct Lines {
+    turns: VecDeque<String>,
+    waiting: HashMap<String, VecDeque<Scope>>,
+    len: usize,
+}
+
+impl Lines {
+    fn push(&mut self, scope: Scope) {
+        self.len += 1;
+        let line = self.waiting.entry(scope.tenant().to_owned()).or_default();
+        if line.is_empty() {
+            self.turns.push_back(scope.tenant().to_owned());
+        }
+        line.push_back(scope);
+    }
+
+    /// The first of the tenant whose turn it is, among those that may have one.
+    fn pop(&mut self, may: impl Fn(&str) -> bool) -> Option<Scope> {
+        let turn = self.turns.iter().position(|tenant| may(tenant))?;
+        let tenant = self.turns.remove(turn)?;
+        let line = self.waiting.get_mut(&tenant)?;
+        let scope = line.pop_front()?;
+        self.len -= 1;
+        if line.is_empty() {
+            self.waiting.remove(&tenant);
+        } else {
+            self.turns.push_back(tenant);
+        }
+        Some(scope)
+    }
+}
+
+/// The queue; `M` is a message to be settled.
+#[derive(Debug)]
+pub(super) struct Queue<M> {
+    items: HashMap<Scope, Item<M>>,
+    ready: Lines,
+    background: Lines,
+    timers: BTreeSet<(Instant, Scope)>,
+    /// How many claims of each tenant are being worked on.
+    running: HashMap<String, usize>,
+    /// How many of one tenant may be.
+    share: usize,
+}
+
 impl<M> Queue<M> {
+    /// An empty one; of each tenant at most `share` claims are worked on at a time.
+    pub(super) fn new(share: usize) -> Self {
+        Self {
+            items: HashMap::new(),
+            ready: Lines::default(),
+            background: Lines::default(),
+            timers: BTreeSet::new(),
+            running: HashMap::new(),
+            share,
+        }
+    }
+
     /// Something about `scope` has changed: it is looked at next, and again if it is being looked
     /// at.
     pub(super) fn push(&mut self, scope: Scope, message: Option<M>) {
@@ -83,37 +145,44 @@ impl<M> Queue<M> {
         self.wake(scope, None, true);
     }
 
+    /// Something about `scope` has changed that nobody waits for: what changes within a moment is
+    /// looked at together.
+    pub(super) fn push_later(&mut self, scope: Scope, message: M, now: Instant) {
+        let later = now + LATER;
+        let item = self.items.entry(scope.clone()).or_insert_with(Item::idle);
+        item.waiting.push(message);
+        match item.state {
+            State::Ready | State::Running { .. } => return,
+            State::Resting(until) if until <= later => return,
+            State::Resting(until) => {
+                self.timers.remove(&(until, scope.clone()));
+            }
+            State::Idle => {}
+        }
+        item.state = State::Resting(later);
+        self.timers.insert((later, scope));
+    }
+
     fn wake(&mut self, scope: Scope, message: Option<M>, background: bool) {
         let line = if background { &mut self.background } else { &mut self.ready };
-        match self.items.entry(scope) {
-            Slot::Vacant(slot) => {
-                line.push_back(slot.key().clone());
-                slot.insert(Item {
-                    state: State::Ready,
-                    waiting: message.into_iter().collect(),
-                    taken: Vec::new(),
-                    failures: 0,
-                });
+        let item = self.items.entry(scope.clone()).or_insert_with(Item::idle);
+        match item.state {
+            State::Ready => {}
+            State::Running { again } => {
+                item.state = State::Running { again: again || message.is_none() };
             }
-            Slot::Occupied(mut slot) => {
-                let scope = slot.key().clone();
-                let item = slot.get_mut();
-                item.waiting.extend(message);
-                match item.state {
-                    State::Ready => {}
-                    State::Running { .. } => item.state = State::Running { again: true },
-                    State::Resting(until) => {
-                        self.timers.remove(&(until, scope.clone()));
-                        item.state = State::Ready;
-                        line.push_back(scope);
-                    }
-                    State::Idle => {
-                        item.state = State::Ready;
-                        line.push_back(scope);
-                    }
-                }
+            State::Resting(until) => {
+                self.timers.remove(&(until, scope.clone()));
+                item.state = State::Ready;
+                line.push(scope);
+            }
+            State::Idle => {
+                item.state = State::Ready;
+                line.push(scope);
             }
         }
+        item.waiting.extend(message);
+        item.hurry = true;
     }
 
     /// Wakes what has rested long enough.
@@ -127,7 +196,7 @@ impl<M> Queue<M> {
             };
             if let Some(item) = self.items.get_mut(&scope) {
                 item.state = State::Ready;
-                self.ready.push_back(scope);
+                self.ready.push(scope);
             }
         }
     }
@@ -139,10 +208,14 @@ impl<M> Queue<M> {
 
     /// The next claim to look at, and how often in a row that failed so far.
     pub(super) fn next(&mut self) -> Option<(Scope, u32)> {
-        let scope = self.ready.pop_front().or_else(|| self.background.pop_front())?;
+        let (running, share) = (&self.running, self.share);
+        let may = |tenant: &str| running.get(tenant).is_none_or(|count| *count < share);
+        let scope = self.ready.pop(may).or_else(|| self.background.pop(may))?;
         let item = self.items.get_mut(&scope)?;
         item.state = State::Running { again: false };
         item.taken.append(&mut item.waiting);
+        item.hurry = false;
+        *self.running.entry(scope.tenant().to_owned()).or_default() += 1;
         Some((scope, item.failures))
     }
 
@@ -151,30 +224,51 @@ impl<M> Queue<M> {
         self.items.get(scope).map_or(&[], |item| &item.taken)
     }
 
-    /// A look at `scope` is over.
-    pub(super) fn finish(&mut self, scope: &Scope, finished: Finished, now: Instant) -> Settle<M> {
+    /// A look at `scope` is over. What arrived meanwhile and is `known` by now asks for no other.
+    pub(super) fn finish(
+        &mut self,
+        scope: &Scope,
+        finished: Finished,
+        known: impl Fn(&M) -> bool,
+        now: Instant,
+    ) -> Settle<M> {
         let Some(item) = self.items.get_mut(scope) else {
             return Settle::Ack(Vec::new());
         };
-        let again = matches!(item.state, State::Running { again: true });
-        let messages = std::mem::take(&mut item.taken);
+        if let Some(count) = self.running.get_mut(scope.tenant()) {
+            *count -= 1;
+            if *count == 0 {
+                self.running.remove(scope.tenant());
+            }
+        }
+        let mut messages = std::mem::take(&mut item.taken);
         let (rest, settle) = match finished {
             Finished::Settled(recheck) => {
                 item.failures = 0;
+                messages.extend(item.waiting.extract_if(.., |message| known(message)));
                 (recheck, Settle::Ack(messages))
             }
-            // Messages come again by themselves; what came without one is woken here.
-            Finished::Failed(delay) => {
-                item.failures = item.failures.saturating_add(1);
-                let rest = messages.is_empty().then_some(delay);
-                (rest, Settle::Nak(messages, delay))
+            Finished::Failed(pause) | Finished::Parked(pause) => {
+                if matches!(finished, Finished::Failed(_)) {
+                    item.failures = item.failures.saturating_add(1);
+                }
+                if messages.is_empty() || pause <= IN_HAND {
+                    item.taken = messages;
+                    (Some(pause), Settle::Ack(Vec::new()))
+                } else {
+                    // They come again by themselves.
+                    (None, Settle::Nak(messages, pause))
+                }
             }
         };
-        if again {
+        let again = item.state == State::Running { again: true };
+        let (news, hurry) = (!item.waiting.is_empty(), item.hurry);
+        let later = (news && !hurry).then_some(LATER);
+        if again || (news && hurry) {
             item.state = State::Ready;
-            self.ready.push_back(scope.clone());
-        } else if let Some(delay) = rest {
-            let until = now + delay;
+            self.ready.push(scope.clone());
+        } else if let Some(pause) = rest.into_iter().chain(later).min() {
+            let until = now + pause;
             item.state = State::Resting(until);
             self.timers.insert((until, scope.clone()));
         } else if item.failures > 0 {
@@ -192,7 +286,7 @@ impl<M> Queue<M> {
 
     /// How many claims wait to be looked at because something happened.
     pub(super) fn ready(&self) -> usize {
-        self.ready.len()
+        self.ready.len
     }
 
     /// All messages that are not settled.
@@ -215,70 +309,159 @@ mod tests {
         Instant::now()
     }
 
-    const SECOND: Duration = Duration::from_secs(1);
+    fn queue() -> Queue<u32> {
+        Queue::new(usize::MAX)
+    }
+
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "what `finish` asks for")]
+    fn unknown(_: &u32) -> bool {
+        false
+    }
+
+    const SECONDS: Duration = Duration::from_secs(2);
 
     #[test]
     fn a_claim_is_looked_at_once_for_many_messages() {
-        let mut queue = Queue::default();
+        let mut queue = queue();
         queue.push(claim("a"), Some(1));
         queue.push(claim("a"), Some(2));
         assert_eq!(queue.next(), Some((claim("a"), 0)));
         assert_eq!(queue.next(), None, "it is looked at by one worker only");
-        let settle = queue.finish(&claim("a"), Finished::Settled(None), now());
+        let settle = queue.finish(&claim("a"), Finished::Settled(None), unknown, now());
         assert_eq!(settle, Settle::Ack(vec![1, 2]));
         assert_eq!((queue.next(), queue.len()), (None, 0), "and then forgotten");
     }
 
     #[test]
     fn what_arrives_during_a_look_makes_another_and_is_settled_by_that() {
-        let mut queue = Queue::default();
+        let mut queue = queue();
         queue.push(claim("a"), Some(1));
         queue.next();
         queue.push(claim("a"), Some(2));
         assert_eq!(queue.next(), None);
-        let settle = queue.finish(&claim("a"), Finished::Settled(None), now());
+        let settle = queue.finish(&claim("a"), Finished::Settled(None), unknown, now());
         assert_eq!(settle, Settle::Ack(vec![1]));
         assert_eq!(queue.next(), Some((claim("a"), 0)));
-        let settle = queue.finish(&claim("a"), Finished::Settled(None), now());
+        let settle = queue.finish(&claim("a"), Finished::Settled(None), unknown, now());
         assert_eq!(settle, Settle::Ack(vec![2]));
     }
 
     #[test]
     fn a_failure_gives_messages_back_and_is_counted_until_a_success() {
-        let mut queue = Queue::default();
+        let mut queue = queue();
         queue.push(claim("a"), Some(1));
         queue.next();
-        let settle = queue.finish(&claim("a"), Finished::Failed(SECOND), now());
-        assert_eq!(settle, Settle::Nak(vec![1], SECOND));
+        let settle = queue.finish(&claim("a"), Finished::Failed(SECONDS), unknown, now());
+        assert_eq!(settle, Settle::Nak(vec![1], SECONDS));
         assert_eq!(queue.next_timer(), None, "the message will come again by itself");
         queue.push(claim("a"), Some(1));
         assert_eq!(queue.next(), Some((claim("a"), 1)));
-        queue.finish(&claim("a"), Finished::Settled(None), now());
+        queue.finish(&claim("a"), Finished::Settled(None), unknown, now());
         queue.push(claim("a"), Some(2));
         assert_eq!(queue.next(), Some((claim("a"), 0)));
     }
 
     #[test]
+    fn what_a_look_knew_already_makes_no_other() {
+        let mut queue = queue();
+        queue.push(claim("a"), Some(1));
+        queue.next();
+        queue.push(claim("a"), Some(2));
+        queue.push(claim("a"), Some(3));
+        let settled = Finished::Settled(None);
+        let settle = queue.finish(&claim("a"), settled, |message| *message == 2, now());
+        assert_eq!(settle, Settle::Ack(vec![1, 2]));
+        assert_eq!(queue.next(), Some((claim("a"), 0)), "3 is news");
+        queue.push(claim("a"), Some(4));
+        queue.push(claim("a"), None);
+        queue.finish(&claim("a"), settled, |_| true, now());
+        assert_eq!(queue.next(), Some((claim("a"), 0)), "other news than a message");
+        assert_eq!(queue.finish(&claim("a"), settled, unknown, now()), Settle::Ack(vec![]));
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_looked_at_together() {
+        let mut queue = queue();
+        let start = now();
+        queue.push_later(claim("a"), 1, start);
+        queue.push_later(claim("a"), 2, start + LATER / 2);
+        assert_eq!(queue.next(), None);
+        queue.tick(start + LATER);
+        assert_eq!(queue.next(), Some((claim("a"), 0)));
+        queue.push_later(claim("a"), 3, start);
+        let settled = Finished::Settled(Some(60 * SECONDS));
+        let settle = queue.finish(&claim("a"), settled, unknown, start);
+        assert_eq!(settle, Settle::Ack(vec![1, 2]));
+        assert_eq!(queue.next_timer(), Some(start + LATER), "and not after the recheck's time");
+        queue.push(claim("a"), Some(4));
+        assert_eq!(queue.next(), Some((claim("a"), 0)), "at once with what is urgent");
+        let settle = queue.finish(&claim("a"), settled, unknown, start);
+        assert_eq!(settle, Settle::Ack(vec![3, 4]));
+        queue.push_later(claim("a"), 5, start);
+        assert_eq!(queue.next_timer(), Some(start + LATER), "before the recheck");
+    }
+
+    #[test]
+    fn a_short_pause_keeps_the_messages() {
+        let mut queue = queue();
+        queue.push(claim("a"), Some(1));
+        queue.next();
+        let start = now();
+        let settle = queue.finish(&claim("a"), Finished::Failed(IN_HAND), unknown, start);
+        assert_eq!(settle, Settle::Ack(vec![]));
+        queue.tick(start + IN_HAND);
+        assert_eq!(queue.next(), Some((claim("a"), 1)));
+        let settle = queue.finish(&claim("a"), Finished::Settled(None), unknown, now());
+        assert_eq!(settle, Settle::Ack(vec![1]));
+    }
+
+    #[test]
+    fn tenants_take_turns_and_none_has_all_the_workers() {
+        let of = |tenant: &str, name: &str| Scope::Claim(ClaimKey::new(tenant, "team-a", name));
+        let mut queue: Queue<u32> = Queue::new(2);
+        for name in ["a", "b", "c"] {
+            queue.push(of("greedy", name), None);
+        }
+        queue.push_background(of("modest", "a"));
+        queue.push(of("quiet", "a"), None);
+        let order: Vec<_> = std::iter::from_fn(|| queue.next()).map(|(scope, _)| scope).collect();
+        let expected = [of("greedy", "a"), of("quiet", "a"), of("greedy", "b"), of("modest", "a")];
+        assert_eq!(order, expected);
+        queue.finish(&of("greedy", "a"), Finished::Settled(None), unknown, now());
+        assert_eq!(queue.next(), Some((of("greedy", "c"), 0)));
+    }
+
+    #[test]
+    fn what_is_parked_has_not_failed() {
+        let mut queue = queue();
+        queue.push(claim("a"), Some(1));
+        queue.next();
+        let settle = queue.finish(&claim("a"), Finished::Parked(SECONDS), unknown, now());
+        assert_eq!((settle, queue.len()), (Settle::Nak(vec![1], SECONDS), 0));
+    }
+
+    #[test]
     fn a_failure_without_a_message_is_tried_again_from_here() {
-        let mut queue: Queue<u32> = Queue::default();
+        let mut queue = queue();
         queue.push(claim("a"), None);
         queue.next();
         let start = now();
-        queue.finish(&claim("a"), Finished::Failed(SECOND), start);
+        queue.finish(&claim("a"), Finished::Failed(SECONDS), unknown, start);
         queue.tick(start);
         assert_eq!(queue.next(), None);
-        queue.tick(start + SECOND);
+        queue.tick(start + SECONDS);
         assert_eq!(queue.next(), Some((claim("a"), 1)));
     }
 
     #[test]
     fn a_recheck_comes_after_its_time_and_a_message_comes_before_it() {
-        let mut queue = Queue::default();
+        let mut queue = queue();
         queue.push(claim("a"), Some(1));
         queue.next();
         let start = now();
-        queue.finish(&claim("a"), Finished::Settled(Some(SECOND)), start);
-        assert_eq!(queue.next_timer(), Some(start + SECOND));
+        queue.finish(&claim("a"), Finished::Settled(Some(SECONDS)), unknown, start);
+        assert_eq!(queue.next_timer(), Some(start + SECONDS));
         queue.push(claim("a"), Some(2));
         assert_eq!(queue.next(), Some((claim("a"), 0)));
         assert_eq!(queue.next_timer(), None, "the old timer is gone");
@@ -286,7 +469,7 @@ mod tests {
 
     #[test]
     fn a_sweep_waits_for_what_happened() {
-        let mut queue: Queue<u32> = Queue::default();
+        let mut queue = queue();
         queue.push_background(claim("swept"));
         queue.push(claim("a"), None);
         assert_eq!(queue.next(), Some((claim("a"), 0)));
@@ -295,7 +478,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_at_the_end() {
-        let mut queue = Queue::default();
+        let mut queue = queue();
         queue.push(claim("a"), Some(1));
         queue.next();
         queue.push(claim("a"), Some(2));

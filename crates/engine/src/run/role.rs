@@ -13,12 +13,17 @@ pub struct Role {
     /// Tokens of the facets whose facts make it look at a claim
     /// ([`Facet::token`](carrick_core::Facet::token)).
     pub facets: &'static [&'static str],
-    /// Outcomes of any service's steps that make it look at a claim.
+    /// Those of them of which only coming and going matters, and being made anew; not each change.
+    pub arrivals: &'static [&'static str],
+    /// Those of them of which nobody waits for what it does about a change: repairs.
+    pub unhurried: &'static [&'static str],
+    /// Outcomes of any service's steps that make it look at a claim, in no hurry.
     pub outcomes: &'static [Outcome],
     /// Whether its decision reads the tenant's classes.
     pub reads_classes: bool,
-    /// Whether its decision reads the last steps of all services.
-    pub reads_steps: bool,
+    /// Whether its decision needs the last steps of all services although nothing but facts has
+    /// changed; `None`: it never reads them.
+    pub steps: Option<fn(&ClaimFacts, &Policy, Timestamp) -> bool>,
     /// Whether it has credentials for tenants.
     pub writes_to_tenants: bool,
     /// What it does about a claim.

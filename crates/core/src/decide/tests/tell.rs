@@ -4,9 +4,12 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::{
-    decide::fixtures::{
-        Actor, Stage, Thing, World, assert_ignored, created, only_write, policy_with, record, text,
-        user_claim,
+    decide::{
+        fixtures::{
+            Actor, Stage, Thing, World, assert_ignored, created, only_write, policy_with, record,
+            text, user_claim,
+        },
+        status,
     },
     names::{Domain, STORAGE_CONDITION},
     policy::Binder,
@@ -170,6 +173,37 @@ fn a_wait_that_was_said_and_is_over_is_not_told_to_a_bound_claim() {
         let told = !world.decide(Actor::Status).writes.is_empty();
         assert_eq!(told, step != Step::Bind, "{step}");
     }
+}
+
+#[test]
+fn steps_that_need_not_be_read_would_change_nothing() {
+    let mut left_out = 0;
+    for stage in Stage::ALL {
+        for (step, outcome) in [
+            (Step::Bind, Outcome::Waiting),
+            (Step::Transform, Outcome::Waiting),
+            (Step::Upsync, Outcome::Retrying),
+            (Step::Upsync, Outcome::Done),
+        ] {
+            for age in [0, 9, 10, 3600] {
+                let mut world = with_step(stage, step, outcome, "Some");
+                world.pass(age);
+                let mut without = world.facts();
+                without.steps.clear();
+                if !status::needs_steps(&without, &world.policy, world.now) {
+                    left_out += 1;
+                    let writes = world.decide_on(Actor::Status, &without).writes;
+                    let all = world.decide(Actor::Status).writes;
+                    assert_eq!(all, writes, "{stage:?} {step} {outcome} after {age} s");
+                }
+            }
+        }
+    }
+    assert!(left_out > 80, "mostly they need not be: {left_out} of 160");
+    let mut told = with_step(Stage::Bound, Step::Claim, Outcome::Refused, "ShrinkRefused");
+    let decision = told.decide(Actor::Status);
+    told.apply_all(&decision);
+    assert!(status::needs_steps(&told.facts(), &told.policy, told.now), "to take it back");
 }
 
 #[test]

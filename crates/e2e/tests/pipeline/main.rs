@@ -7,6 +7,7 @@ mod collisions;
 mod crashes;
 mod dev;
 mod doubled;
+mod hostile;
 mod names;
 mod order;
 mod pending;

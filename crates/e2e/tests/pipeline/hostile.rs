@@ -35,16 +35,22 @@ async fn a_tenant_that_does_not_answer_delays_no_other_and_is_complained_of_once
         stage.add_tenants().await?;
         let (silent, quiet) = (stage.client(SILENT).await?, stage.client(QUIET).await?);
 
+        // It is the calls that are to hang, not the making of connections: these are there by now.
+        make_claims(&silent, "before", numbered("data", MANY), CLASS).await?;
+        until_bound(&silent, "before", MANY, CAP).await?;
         let server = stage.tenant(SILENT)?.api_server().context("it runs")?;
-        make_unseen(&stage, "hangs").await?;
+        let downsyncer = stage.carrick.process("downsyncer", "0")?;
+        downsyncer.pause()?;
+        make_known(&stage, "hangs").await?;
         server.pause()?;
-        stage.carrick.start("downsyncer", "0")?;
+        downsyncer.resume()?;
         make_claims(&quiet, "while-it-hangs", numbered("data", FEW), CLASS).await?;
         until_bound(&quiet, "while-it-hangs", FEW, CAP).await?;
         server.resume()?;
         until_bound(&silent, "hangs", MANY, CAP).await?;
 
-        make_unseen(&stage, "is-down").await?;
+        stage.carrick.kill("downsyncer", "0").await?;
+        make_known(&stage, "is-down").await?;
         stage.tenant(SILENT)?.stop_api_server(Stop::Kill).await?;
         let downsyncer = stage.carrick.start("downsyncer", "0")?;
         make_claims(&quiet, "while-it-is-down", numbered("data", FEW), CLASS).await?;
@@ -63,9 +69,8 @@ async fn a_tenant_that_does_not_answer_delays_no_other_and_is_complained_of_once
     .await
 }
 
-/// Makes claims in the silent tenant that the watcher has seen, and the downsyncer has not.
-async fn make_unseen(stage: &Stage<'_>, namespace: &str) -> Result<()> {
-    stage.carrick.kill("downsyncer", "0").await?;
+/// Makes claims in the silent tenant, and waits until the watcher has seen them.
+async fn make_known(stage: &Stage<'_>, namespace: &str) -> Result<()> {
     let client = stage.client(SILENT).await?;
     make_claims(&client, namespace, numbered("data", MANY), CLASS).await?;
     until_ok("the claims to be known", CAP, async || {

@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use carrick_bus::Bus;
 use carrick_core::{
-    ClaimFacts, ClaimKey, Fact, Outcome, Scope, Step, StepRecord,
-    decide::{claim_phase, volume_name},
+    ClaimFacts, ClaimKey, Fact, Scope, StepRecord,
+    decide::{claim_phase, tell, volume_name},
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -96,11 +96,11 @@ async fn row(bus: &Bus, key: ClaimKey) -> Result<Option<Row>> {
         eprintln!("carrick: left out, for it can't be read: {}: {}", poison.subject, poison.error);
     }
     let steps = bus.last_steps(&Scope::Claim(key)).await?;
-    Ok(summary(&view.facts, &steps))
+    Ok(summary(&ClaimFacts { steps, ..view.facts }))
 }
 
 /// `None` for a claim that is gone on both sides.
-fn summary(facts: &ClaimFacts, steps: &[StepRecord]) -> Option<Row> {
+fn summary(facts: &ClaimFacts) -> Option<Row> {
     let phase = |fact: Option<&Fact<PersistentVolumeClaim>>| match fact {
         None => String::new(),
         Some(fact) if fact.deleted => "(gone)".to_owned(),
@@ -112,10 +112,7 @@ fn summary(facts: &ClaimFacts, steps: &[StepRecord]) -> Option<Row> {
     let (tenant, host) = (facts.live_tenant_claim(), facts.live_host_claim());
     let any = tenant.or(host)?;
     let volume = host.and_then(volume_name).or_else(|| tenant.and_then(volume_name));
-    let uid = tenant.and_then(|claim| claim.metadata.uid.as_deref());
-    // A claim that was made again starts anew.
-    let steps = steps.iter().filter(|record| Some(record.claim_uid.as_str()) == uid);
-    let told = telling(facts, &steps.collect::<Vec<_>>());
+    let told = telling(facts);
     Some(Row {
         key: facts.key.clone(),
         tenant_phase: phase(facts.tenant_claim.as_ref()),
@@ -127,28 +124,13 @@ fn summary(facts: &ClaimFacts, steps: &[StepRecord]) -> Option<Row> {
     })
 }
 
-/// What a row says of the claim's way, as the tenant is told it: what some service refuses or holds,
-/// the earliest step first, for steps after it only wait; else what the claim waits for; else the
-/// newest step.
-fn telling<'a>(facts: &ClaimFacts, steps: &[&'a StepRecord]) -> Option<&'a StepRecord> {
-    let is = |claim: Option<&PersistentVolumeClaim>, phase| claim.map(claim_phase) == Some(phase);
-    let bound_on_host = is(facts.live_host_claim(), "Bound");
-    let steps = || steps.iter().copied();
-    let standing = steps()
-        .filter(|record| matches!(record.outcome, Outcome::Refused | Outcome::Held))
-        .min_by_key(|record| record.step);
-    let waits = || {
-        steps()
-            .filter(|record| matches!(record.outcome, Outcome::Waiting | Outcome::Retrying))
-            .filter(|record| record.step < Step::Release)
-            // Once the host has bound the claim, nobody waits for that any more.
-            .filter(|record| !bound_on_host || record.step > Step::Bind)
-            .max_by_key(|record| record.step)
-    };
-    let bound = is(facts.live_tenant_claim(), "Bound");
-    standing
-        .or_else(|| if bound { None } else { waits() })
-        .or_else(|| steps().max_by_key(|record| record.time))
+/// What a row says of the claim's way, much as the tenant is told it: what some service refuses or
+/// holds, else what a claim that is not bound waits for, else the newest step.
+fn telling(facts: &ClaimFacts) -> Option<&StepRecord> {
+    let bound = facts.live_tenant_claim().is_some_and(|claim| claim_phase(claim) == "Bound");
+    tell::standing(facts)
+        .or_else(|| tell::latest_wait(facts).filter(|_| !bound))
+        .or_else(|| tell::steps_of(facts).max_by_key(|record| record.time))
 }
 
 impl Listed for Row {
@@ -184,7 +166,7 @@ impl Listed for Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carrick_core::Facet;
+    use carrick_core::{Facet, Outcome, Step};
 
     fn show(rows: &[Row], form: Form, now: Timestamp) -> String {
         list(rows, form, now).unwrap()
@@ -226,7 +208,7 @@ mod tests {
             step("t", 1, Step::Claim, Outcome::Done),
             step("an earlier claim", 3, Step::Status, Outcome::Done),
         ];
-        let rows = [summary(&facts(), &steps).unwrap()];
+        let rows = [summary(&ClaimFacts { steps: steps.into(), ..facts() }).unwrap()];
         let now = Timestamp::from_second(9).unwrap();
         assert_eq!(
             show(&rows, Form::Wide, now),
@@ -243,7 +225,8 @@ mod tests {
         let told = |(in_tenant, on_host), steps: &[(Step, Outcome)]| {
             let steps = steps.iter().zip(1..);
             let steps = steps.map(|((s, outcome), second)| step("t", second, *s, *outcome));
-            summary(&bound(in_tenant, on_host), &steps.collect::<Vec<_>>()).unwrap().step
+            let facts = ClaimFacts { steps: steps.collect(), ..bound(in_tenant, on_host) };
+            summary(&facts).unwrap().step
         };
         let waits = ("Pending", "Pending");
         let refused = [(Step::Claim, Refused), (Step::Transform, Held), (Step::Status, Done)];
@@ -259,8 +242,8 @@ mod tests {
         assert_eq!(told(waits, &on_its_way[1..]), "bind waiting");
         assert_eq!(told(("Pending", "Bound"), &on_its_way[1..]), "status done");
         assert_eq!(told(("Bound", "Bound"), &on_its_way), "status done");
-        let earlier = [step("an earlier claim", 1, Step::Claim, Refused)];
-        assert_eq!(summary(&facts(), &earlier).unwrap().step, "");
+        let steps = vec![step("an earlier claim", 1, Step::Claim, Refused)];
+        assert_eq!(summary(&ClaimFacts { steps, ..facts() }).unwrap().step, "");
     }
 
     #[test]
@@ -268,7 +251,7 @@ mod tests {
         let mut facts = ClaimFacts::new(ClaimKey::new("acme", "team-a", "data"));
         let claim = json!({"metadata": {"name": "data", "uid": "t", "resourceVersion": "1"}});
         facts.insert(&Facet::TenantClaim, false, claim).unwrap();
-        let rows = [summary(&facts, &[]).unwrap()];
+        let rows = [summary(&facts).unwrap()];
         let now = Timestamp::UNIX_EPOCH;
         let shown = show(&rows, Form::Table, now);
         let cells: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
@@ -282,6 +265,6 @@ mod tests {
 
     #[test]
     fn a_claim_that_is_gone_is_not_shown() {
-        assert!(summary(&ClaimFacts::new(ClaimKey::new("a", "b", "c")), &[]).is_none());
+        assert!(summary(&ClaimFacts::new(ClaimKey::new("a", "b", "c"))).is_none());
     }
 }

@@ -31,6 +31,16 @@ struct Problem {
     warn: bool,
 }
 
+impl Problem {
+    fn of(record: &StepRecord) -> Self {
+        Self {
+            code: record.code.clone(),
+            message: record.message.clone(),
+            warn: record.outcome == Outcome::Refused,
+        }
+    }
+}
+
 /// Adds what the tenant is to be told to a decision that has no writes of its own.
 pub(super) fn decide(
     facts: &ClaimFacts,
@@ -38,7 +48,9 @@ pub(super) fn decide(
     mut decision: Decision,
     now: Timestamp,
 ) -> Decision {
-    let problem = standing(facts).or_else(|| own(&decision));
+    // What this service itself refuses is seen now, and not as it once was.
+    let others = standing(facts).filter(|record| record.step != Step::Status).map(Problem::of);
+    let problem = others.or_else(|| own(&decision));
     let problem = match (problem, waits_since(facts, claim, &decision, now)) {
         (None, Some(since)) => {
             let waited = now.duration_since(since).max(SignedDuration::ZERO);
@@ -92,23 +104,17 @@ fn waits_since(
     under_way.then(|| last_progress(facts, claim).unwrap_or(now))
 }
 
-/// The steps published for this very claim, in the order of its way.
-fn steps_of(facts: &ClaimFacts) -> impl Iterator<Item = &StepRecord> {
+/// The steps published for this very claim.
+pub fn steps_of(facts: &ClaimFacts) -> impl Iterator<Item = &StepRecord> {
     let uid = facts.live_tenant_claim().and_then(|claim| claim.metadata.uid.as_deref());
     facts.steps.iter().filter(move |record| Some(record.claim_uid.as_str()) == uid)
 }
 
-/// What some service refuses or holds, the earliest step first.
-fn standing(facts: &ClaimFacts) -> Option<Problem> {
-    let record = steps_of(facts)
-        .filter(|record| record.step != Step::Status)
+/// What some service refuses or holds, the earliest step first: steps after it only wait.
+pub fn standing(facts: &ClaimFacts) -> Option<&StepRecord> {
+    steps_of(facts)
         .filter(|record| matches!(record.outcome, Outcome::Refused | Outcome::Held))
-        .min_by_key(|record| record.step)?;
-    Some(Problem {
-        code: record.code.clone(),
-        message: record.message.clone(),
-        warn: record.outcome == Outcome::Refused,
-    })
+        .min_by_key(|record| record.step)
 }
 
 /// What the status-syncer itself refuses.
@@ -120,7 +126,7 @@ fn own(decision: &Decision) -> Option<Problem> {
 }
 
 /// The latest step on the claim's way that waits.
-fn latest_wait(facts: &ClaimFacts) -> Option<&StepRecord> {
+pub fn latest_wait(facts: &ClaimFacts) -> Option<&StepRecord> {
     let bound = facts.live_host_claim().is_some_and(|host| claim_phase(host) == "Bound");
     steps_of(facts)
         // Once the host has bound the claim, nobody waits for that any more, whatever was said.

@@ -10,6 +10,7 @@ mod doubled;
 mod hostile;
 mod names;
 mod order;
+mod paused;
 mod pending;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -128,7 +128,8 @@ impl Known for TenantFacts {
 impl Evaluator {
     /// Looks at a claim, or at what a fact about a namespace or tenant is about.
     pub(super) async fn look(&self, scope: &Scope, cause: Cause) -> Result<Looked, LookError> {
-        let Some(tenant) = self.pool.get(scope.tenant()).filter(|tenant| tenant.accepted) else {
+        let works = |tenant: &Arc<TenantHandle>| tenant.accepted && !tenant.policy.tenant.paused;
+        let Some(tenant) = self.pool.get(scope.tenant()).filter(works) else {
             return Ok(Looked::Settled { recheck: None, answered: false });
         };
         match scope {

@@ -52,13 +52,8 @@ pub(super) struct Cause {
 /// How a look ended.
 #[derive(Debug)]
 pub(super) enum Looked {
-    /// Done for now.
-    Settled {
-        /// To be looked at again after this time, if any.
-        recheck: Option<Duration>,
-        /// Whether the tenant was asked, and answered.
-        answered: bool,
-    },
+    /// Done for now; to be looked at again after this time, if any.
+    Settled(Option<Duration>),
     /// These claims are to be looked at instead.
     Spread(Vec<ClaimKey>),
 }
@@ -130,12 +125,15 @@ impl Evaluator {
     pub(super) async fn look(&self, scope: &Scope, cause: Cause) -> Result<Looked, LookError> {
         let works = |tenant: &Arc<TenantHandle>| tenant.accepted && !tenant.policy.tenant.paused;
         let Some(tenant) = self.pool.get(scope.tenant()).filter(works) else {
-            return Ok(Looked::Settled { recheck: None, answered: false });
+            return Ok(Looked::Settled(None));
         };
         match scope {
             Scope::Claim(key) => self.look_at_claim(key, &tenant, cause).await,
             Scope::Namespace { .. } => Ok(Looked::Spread(self.bus.claims_in(Some(scope)).await?)),
             Scope::Tenant { tenant: name } => {
+                if self.role.writes_to_tenants {
+                    self.client(Side::Tenant, &tenant).await?;
+                }
                 if let Some(decide) = self.role.tenant {
                     self.look_at_tenant(name, &tenant, decide, cause.not_before).await?;
                 }
@@ -171,8 +169,7 @@ impl Evaluator {
             _ => lock(&self.seen).forget(key),
         }
         let recheck = told?.verdict.recheck().and_then(|after| Duration::try_from(after).ok());
-        let answered = wrote.iter().any(|(_, write, _)| write.object.side == Side::Tenant);
-        Ok(Looked::Settled { recheck, answered })
+        Ok(Looked::Settled(recheck))
     }
 
     async fn look_at_tenant(
@@ -230,6 +227,9 @@ impl Evaluator {
                     }
                     Err(error) => {
                         let error = LookError::of_call(error, write.object.side, tenant);
+                        if matches!(error, LookError::Silent { .. }) {
+                            lock(&self.verified).remove(&tenant.name);
+                        }
                         return Err((decision.step, error));
                     }
                 }
@@ -264,8 +264,8 @@ impl Evaluator {
         result
     }
 
-    /// The client to write with. A tenant's new connection is first asked whether it leads to the
-    /// control plane that this Tenant was accepted with.
+    /// The client to write with. A tenant's connection that is new, or did not answer last, is first
+    /// asked whether it leads to the control plane that this Tenant was accepted with.
     async fn client<'a>(
         &'a self,
         side: Side,

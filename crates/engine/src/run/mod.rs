@@ -224,7 +224,7 @@ impl Loop {
             let Some((scope, failures)) = self.queue.next() else {
                 break;
             };
-            if let Some(pause) = self.parking.wait(scope.tenant(), Instant::now()) {
+            if let Some(pause) = self.parking.wait(&scope, Instant::now()) {
                 self.finish(&scope, Finished::Parked(pause)).await;
                 continue;
             }
@@ -247,13 +247,13 @@ impl Loop {
         (scope, failures, looked): (Scope, u32, Result<Looked, LookError>),
     ) {
         let finished = match looked {
-            Ok(Looked::Settled { recheck, answered }) => {
-                if answered && self.parking.release(scope.tenant()) {
-                    self.answers_again(scope.tenant());
-                }
-                Finished::Settled(recheck)
-            }
+            Ok(Looked::Settled(recheck)) => Finished::Settled(recheck),
             Ok(Looked::Spread(claims)) => {
+                if let Scope::Tenant { tenant } = &scope
+                    && self.parking.release(tenant)
+                {
+                    tracing::info!(tenant, "The tenant answers again");
+                }
                 self.spread(claims);
                 Finished::Settled(None)
             }
@@ -261,20 +261,13 @@ impl Loop {
                 let (pause, news) = self.parking.silent(&tenant, &self.settings, Instant::now());
                 if news {
                     tracing::warn!(tenant, %problem, "A tenant does not answer, its claims wait");
+                    self.queue.push(Scope::Tenant { tenant }, None);
                 }
                 Finished::Parked(pause)
             }
             Err(error) => Finished::Failed(self.failed(&scope, failures, &error).await),
         };
-        if !matches!(finished, Finished::Parked(_)) {
-            self.parking.undecided(scope.tenant());
-        }
         self.finish(&scope, finished).await;
-    }
-
-    fn answers_again(&mut self, tenant: &str) {
-        tracing::info!(tenant, "A tenant answers again");
-        self.queue.push_background(Scope::Tenant { tenant: tenant.to_owned() });
     }
 
     async fn finish(&mut self, scope: &Scope, finished: Finished) {
@@ -344,7 +337,7 @@ impl Loop {
                 self.parking.release(&tenant);
                 self.queue.push(Scope::Tenant { tenant }, None);
             }
-            Ok(TenantEvent::Removed(_)) => {}
+            Ok(TenantEvent::Removed(tenant)) => drop(self.parking.release(&tenant)),
             Err(_) => self.sweep().await,
         }
     }

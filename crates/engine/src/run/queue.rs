@@ -256,8 +256,9 @@ impl<M> Queue<M> {
                     item.taken = messages;
                     (Some(pause), Settle::Ack(Vec::new()))
                 } else {
-                    // They come again by themselves.
-                    (None, Settle::Nak(messages, pause))
+                    // They come again by themselves; a claim that is parked is not left to that.
+                    let rest = matches!(finished, Finished::Parked(_)).then_some(pause);
+                    (rest, Settle::Nak(messages, pause))
                 }
             }
         };
@@ -437,8 +438,11 @@ mod tests {
         let mut queue = queue();
         queue.push(claim("a"), Some(1));
         queue.next();
-        let settle = queue.finish(&claim("a"), Finished::Parked(SECONDS), unknown, now());
-        assert_eq!((settle, queue.len()), (Settle::Nak(vec![1], SECONDS), 0));
+        let start = now();
+        let settle = queue.finish(&claim("a"), Finished::Parked(SECONDS), unknown, start);
+        assert_eq!(settle, Settle::Nak(vec![1], SECONDS));
+        queue.tick(start + SECONDS);
+        assert_eq!(queue.next(), Some((claim("a"), 0)));
     }
 
     #[test]

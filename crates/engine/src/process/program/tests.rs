@@ -127,6 +127,7 @@ async fn an_admin_address_in_use_ends_the_process() {
 
 async fn never_ending(context: Context) -> anyhow::Result<()> {
     context.started.open();
+    tracing::info!("Working");
     context.shutdown.cancelled().await;
     tracing::info!("Not ending");
     std::future::pending().await
@@ -154,10 +155,19 @@ fn a_real_second_signal_ends_a_process_that_does_not_end() {
     let pid = Pid::from_child(&child);
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let mut until = |text: &str| {
-        lines.by_ref().map(Result::unwrap).find(|line| line.contains(text)).unwrap_or_default()
+        let mut others = Vec::new();
+        for line in lines.by_ref().map(Result::unwrap) {
+            if line.contains(text) {
+                return line;
+            }
+            others.push(line);
+        }
+        panic!("it ended without {text:?}, after {others:?}")
     };
     let serving = until("Serving health and metrics");
     assert!(serving.contains("\"admin_address\":\"127.0.0.1:"), "{serving}");
+    // A task that has not begun would end at the first signal.
+    until("Working");
     kill_process(pid, Signal::TERM).unwrap();
     let waiting = until("Not ending");
     assert!(waiting.contains("\"instance\":\"signalled\""), "{waiting}");

@@ -5,6 +5,7 @@
 //! another one.
 
 mod binder;
+mod crowd;
 mod state;
 
 use std::{
@@ -13,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use carrick_core::{Kind, Side};
+use carrick_core::{Kind, Side, quiet::Quiet};
 use carrick_k8s::{
     Change, Client, ConnectionProblem, Error, ObjectKey, identity,
     problem::{FORBIDDEN, IDENTITY_CHANGED, INVALID_ANSWER, NOT_SERVED, OVERLOADED, SERVER_ERROR},
@@ -101,6 +102,8 @@ struct Round {
     binder: bool,
     counted: BTreeMap<String, u32>,
     count_at: Option<Instant>,
+    /// What was said of what is left out.
+    crowded: Quiet,
 }
 
 impl Watcher {
@@ -205,6 +208,14 @@ impl Watcher {
                 return None;
             }
         };
+        if round.state.take_crowded() && round.crowded.due() {
+            let tenant = &self.reporter.tenant;
+            tracing::warn!(
+                tenant,
+                kind = kind.plural(),
+                "Too many or too large, some are left out"
+            );
+        }
         self.publisher.take(acts);
         None
     }
@@ -299,6 +310,7 @@ impl Round {
             binder: false,
             counted: BTreeMap::new(),
             count_at: None,
+            crowded: Quiet::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use carrick_core::{FactSubject, Kind, Side};
 use carrick_k8s::ObjectKey;
 use serde_json::Value;
 
-use super::binder::shows_binder;
+use super::{binder::shows_binder, crowd::Crowd};
 use crate::{
     placement::{KINDS, name, namespace, of_tenant, origin, text},
     places::{Act, Places},
@@ -21,6 +21,8 @@ pub(super) struct State {
     target: String,
     tenant: String,
     places: Places,
+    crowd: Crowd,
+    crowded: bool,
     phases: HashMap<(String, String), &'static str>,
     synced: BTreeSet<Kind>,
     has_binder: bool,
@@ -34,6 +36,8 @@ impl State {
             target: target.to_owned(),
             tenant: tenant.to_owned(),
             places: Places::default(),
+            crowd: Crowd::default(),
+            crowded: false,
             phases: HashMap::new(),
             synced: BTreeSet::new(),
             has_binder: false,
@@ -49,7 +53,14 @@ impl State {
             let before = self.phases.insert(place(object), phase);
             self.recount |= before != Some(phase);
         }
-        self.places.set(kind, object, self.filed(kind, object))
+        let mut subjects = self.filed(kind, object);
+        if subjects.is_empty() {
+            self.crowd.leaves(kind, name(object));
+        }
+        let all = subjects.len();
+        subjects.retain(|subject| self.crowd.admits(kind, object, subject));
+        self.crowded |= subjects.len() < all;
+        self.places.set(kind, object, subjects)
     }
 
     /// An object is gone; this was its last state.
@@ -57,6 +68,7 @@ impl State {
         if kind == Kind::Claim {
             self.recount |= self.phases.remove(&place(object)).is_some();
         }
+        self.crowd.leaves(kind, name(object));
         self.places.gone(kind, object, self.filed(kind, object))
     }
 
@@ -76,6 +88,7 @@ impl State {
                 there.contains(&(namespace.as_str(), name.as_str()))
             });
         }
+        self.crowd.synced(kind, listed);
         let ours = live.filter(|subject| origin(&subject.facet) == (Side::Tenant, kind));
         self.places.synced(kind, listed, ours)
     }
@@ -93,6 +106,11 @@ impl State {
     /// Whether something showed that the tenant has a binder.
     pub(super) fn has_binder(&self) -> bool {
         self.has_binder
+    }
+
+    /// Whether something was left out since this was last asked, because there is too much of it.
+    pub(super) fn take_crowded(&mut self) -> bool {
+        std::mem::take(&mut self.crowded)
     }
 
     /// Whether the claims are to be counted since this was last asked.

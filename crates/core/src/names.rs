@@ -26,12 +26,13 @@ pub const UPSYNC: &str = "Upsync";
 pub const SYNC: &str = "Sync";
 
 /// Domains (and all their subdomains) of labels and annotations that never go down from a tenant.
-pub const RESERVED_DOMAINS: [&str; 7] = [
+pub const RESERVED_DOMAINS: [&str; 8] = [
     "kcp.dev",
     "kcp.io",
     "carrick.dev",
     "pv.kubernetes.io",
     "volume.kubernetes.io",
+    "volume.alpha.kubernetes.io",
     "volume.beta.kubernetes.io",
     "kubectl.kubernetes.io",
 ];

@@ -132,11 +132,13 @@ fn selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>)
 /// Which classes a tenant may use, and what they are on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassRules {
-    /// Every class of the host, under its own name, is allowed besides those listed.
+    /// Every class of the host, under its own name, is allowed besides those listed. `""` is none.
     pub allow_all: bool,
-    /// Tenant name to host name. `""` is a class of its own: no dynamic provisioning.
+    /// Tenant name to host name. `""` is a class of its own, and only allowed if it is here: its
+    /// claims take any volume of the host that is free and has no class, whoever made that.
     pub mapped: BTreeMap<String, String>,
-    /// Tenant class for claims that name none; without it they go down without a class.
+    /// Tenant class for claims that name none. Without it they are refused: on a host without a
+    /// default class they would take what claims of `""` take.
     pub default: Option<String>,
 }
 
@@ -145,8 +147,6 @@ pub struct ClassRules {
 pub enum HostClass {
     /// This class; `""` stays `""`.
     Named(String),
-    /// None is named: the host's default applies.
-    Absent,
     /// The tenant may not use it.
     NotAllowed,
 }
@@ -157,10 +157,9 @@ impl ClassRules {
         match class.or(self.default.as_deref()) {
             Some(class) => match self.mapped.get(class) {
                 Some(host) => HostClass::Named(host.clone()),
-                None if self.allow_all => HostClass::Named(class.to_owned()),
+                None if self.allow_all && !class.is_empty() => HostClass::Named(class.to_owned()),
                 None => HostClass::NotAllowed,
             },
-            None if self.allow_all => HostClass::Absent,
             None => HostClass::NotAllowed,
         }
     }
@@ -265,8 +264,9 @@ mod tests {
             (mapped(&[], false, None), Some("fast"), HostClass::NotAllowed),
             (mapped(&[], false, None), None, HostClass::NotAllowed),
             (mapped(&[], true, None), Some("fast"), named("fast")),
-            (mapped(&[], true, None), None, HostClass::Absent),
-            (mapped(&[], true, None), Some(""), named("")),
+            (mapped(&[], true, None), None, HostClass::NotAllowed),
+            (mapped(&[], true, None), Some(""), HostClass::NotAllowed),
+            (mapped(&[], true, Some("")), None, HostClass::NotAllowed),
             (mapped(&[("fast", "ssd")], false, None), Some("fast"), named("ssd")),
             (mapped(&[("fast", "ssd")], false, None), Some("ssd"), HostClass::NotAllowed),
             (mapped(&[("fast", "ssd")], false, None), Some(""), HostClass::NotAllowed),

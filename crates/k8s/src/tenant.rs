@@ -153,13 +153,13 @@ impl Default for NamespacePatterns {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Classes {
-    /// Every class of the host, under its own name.
+    /// Every class of the host, under its own name. `""` is none: it is allowed only if listed.
     #[serde(default)]
     pub allow_all: bool,
     /// These classes.
     #[serde(default)]
     pub allowed: Vec<AllowedClass>,
-    /// The tenant's class for claims that name none.
+    /// The tenant's class for claims that name none; without it they are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
 }

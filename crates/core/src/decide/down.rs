@@ -57,6 +57,14 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
             "ClassNotPublished",
             format!("waits for storage class {class} to be published in the tenant"),
         ),
+        Ok(Desired::BinderUnknown(class)) => Decision::waiting(
+            STEP,
+            "BinderUnknown",
+            format!(
+                "storage class {class} is the tenant's own: waits to see whether the tenant binds \
+                 claims by itself; an operator can say so by the Tenant's spec.volumeBinder"
+            ),
+        ),
         Ok(Desired::NotSeenYet) => wait_to_see(),
         Err(reason) => Decision::refused(STEP, reason),
     }
@@ -75,6 +83,8 @@ enum Desired {
     TenantsOwn,
     /// Nothing yet: the tenant's binder does not know the class so far.
     NotPublishedYet(String),
+    /// Nothing yet: the tenant has a class of that name of its own, and maybe a binder for it.
+    BinderUnknown(String),
     /// Not known: the claim names a volume, and nothing of the host's side is seen so far.
     NotSeenYet,
 }
@@ -325,7 +335,7 @@ fn desired_spec(
         None => None,
         Some(name) => match policy.tenant.attributes_classes.on_host(Some(name)) {
             HostClass::Named(host) => Some(host),
-            HostClass::Absent | HostClass::NotAllowed => {
+            HostClass::NotAllowed => {
                 return Err(Reason::new(
                     "AttributesClassNotAllowed",
                     format!("volume attributes class {name} is not allowed for this tenant"),
@@ -357,14 +367,21 @@ fn host_class(
     let named = class_name(claim);
     let rules = &policy.tenant.classes;
     let in_tenant = named.and_then(|name| facts.live_tenant_class(name));
-    if in_tenant.is_some_and(|class| class.provisioner != PROVISIONER)
-        && (policy.tenant.binder == Binder::Tenant || rules.on_host(named) == HostClass::NotAllowed)
-    {
-        return Ok(Err(Desired::TenantsOwn));
+    if let Some(class) = in_tenant.filter(|class| class.provisioner != PROVISIONER) {
+        let not_allowed = rules.on_host(named) == HostClass::NotAllowed;
+        match policy.tenant.binder {
+            Binder::Tenant => return Ok(Err(Desired::TenantsOwn)),
+            _ if not_allowed => return Ok(Err(Desired::TenantsOwn)),
+            // Its own provisioner may be about to make a volume for the claim, too.
+            Binder::Unknown => {
+                let name = class.metadata.name.clone().unwrap_or_default();
+                return Ok(Err(Desired::BinderUnknown(name)));
+            }
+            Binder::Carrick => {}
+        }
     }
     let class = match rules.on_host(named) {
         HostClass::Named(class) => Some(class),
-        HostClass::Absent => None,
         // Where facts are still coming in, a claim that was carried down is not refused for it.
         HostClass::NotAllowed if is_bound_unseen(facts, claim, policy) => {
             return Ok(Err(Desired::NotSeenYet));

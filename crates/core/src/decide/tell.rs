@@ -22,6 +22,9 @@ use crate::{
 
 /// How long a claim may wait before the tenant is told what for.
 pub const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+/// How long it may take until it is noticed that what another service refused is over: a step that
+/// is done asks for no look.
+const STILL: SignedDuration = SignedDuration::from_secs(30);
 
 /// What to tell about a claim that is not as it should be.
 struct Problem {
@@ -50,6 +53,7 @@ pub(super) fn decide(
 ) -> Decision {
     // What this service itself refuses is seen now, and not as it once was.
     let others = standing(facts).filter(|record| record.step != Step::Status).map(Problem::of);
+    let stands = others.is_some();
     let problem = others.or_else(|| own(&decision));
     let problem = match (problem, waits_since(facts, claim, &decision, now)) {
         (None, Some(since)) => {
@@ -62,10 +66,17 @@ pub(super) fn decide(
         }
         (problem, _) => problem,
     };
-    decision.writes = match problem {
-        Some(problem) => complain(claim, &problem, now),
+    decision.writes = match &problem {
+        Some(problem) => complain(claim, problem, now),
         None => all_clear(claim, now),
     };
+    if stands && decision.writes.is_empty() {
+        decision.verdict = match decision.verdict {
+            Verdict::Done | Verdict::Ignored(None) => Verdict::Ignored(Some(STILL)),
+            Verdict::Waiting(reason, None) => Verdict::Waiting(reason, Some(STILL)),
+            other => other,
+        };
+    }
     decision
 }
 
@@ -75,9 +86,9 @@ pub(super) fn is_old(claim: &PersistentVolumeClaim, now: Timestamp) -> bool {
     created.is_none_or(|Time(created)| now.duration_since(*created) >= PATIENCE)
 }
 
-/// Whether the tenant was told something of the claim.
-pub(super) fn is_told(claim: &PersistentVolumeClaim) -> bool {
-    find_condition(claim).is_some()
+/// Whether the tenant was told that something is wrong with the claim, and not yet that it is over.
+pub fn is_told(claim: &PersistentVolumeClaim) -> bool {
+    find_condition(claim).is_some_and(|(_, condition)| condition.status != "True")
 }
 
 /// When something last happened to the claim: it was made, or another service took a step.

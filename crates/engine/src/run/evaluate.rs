@@ -9,7 +9,7 @@ use std::{
 use carrick_bus::{Bus, Poison};
 use carrick_core::{
     ClaimFacts, ClaimKey, Decision, Facet, Outcome, Policy, Reason, Scope, Side, Step, TenantFacts,
-    Verdict, Write, fact::FactError, write::ObjectRef,
+    Verdict, Write, decide::tell, fact::FactError, write::ObjectRef,
 };
 use carrick_k8s::{
     Class, Client, ConnectionProblem, Pool, TenantHandle, Written, problem::KUBECONFIG_INVALID,
@@ -308,6 +308,11 @@ impl Evaluator {
         let writes: Vec<_> = wrote.iter().map(|(step, write, _)| (*step, write.why)).collect();
         let (step, outcome) = match &ended {
             Ok(Decision { step, verdict, .. }) => {
+                // What is open is not said twice, and what was refused and is over is said to be.
+                let open = verdict.outcome().is_some_and(|(outcome, _)| outcome != Outcome::Done);
+                if open || facts.live_tenant_claim().is_some_and(tell::is_told) {
+                    self.recall(scope, *step).await?;
+                }
                 (*step, lock(&self.journal).ended(scope, *step, verdict))
             }
             Err((step, _)) => (*step, None),
@@ -321,18 +326,11 @@ impl Evaluator {
         ended.map_err(|(_, error)| error)
     }
 
-    /// What is not done may have been said before this process began.
-    async fn recall(
-        &self,
-        scope: &Scope,
-        ended: Option<&(Step, Outcome, Option<Reason>)>,
-    ) -> Result<(), LookError> {
-        if let Some((step, outcome, _)) = ended
-            && *outcome != Outcome::Done
-            && !lock(&self.journal).knows(scope, *step)
-        {
+    /// How a step stands may have been said before this process began, or by a replica.
+    async fn recall(&self, scope: &Scope, step: Step) -> Result<(), LookError> {
+        if !lock(&self.journal).knows(scope, step) {
             let records = self.bus.last_steps(scope).await?;
-            lock(&self.journal).recall(scope, &records, *step);
+            lock(&self.journal).recall(scope, &records, step);
         }
         Ok(())
     }
@@ -347,6 +345,7 @@ impl Evaluator {
             Scope::Claim(key) => self.bus.claim_facts(key, false, 0).await?.facts,
             _ => ClaimFacts::new(ClaimKey::new(scope.tenant(), "", "")),
         };
+        self.recall(scope, ended.0).await?;
         self.tell(scope, &facts, (Instant::now(), &[]), Some(ended)).await
     }
 
@@ -357,7 +356,6 @@ impl Evaluator {
         (begun, writes): (Instant, &[(Step, &'static str)]),
         ended: Option<(Step, Outcome, Option<Reason>)>,
     ) -> Result<(), LookError> {
-        self.recall(scope, ended.as_ref()).await?;
         let entries = lock(&self.journal).entries(scope, writes, ended);
         for entry in &entries {
             let (report, id) = publish::report(self.role.name, scope, facts, (begun, entry));

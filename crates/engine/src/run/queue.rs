@@ -5,7 +5,7 @@
 //! done when nothing else is ready.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -117,12 +117,12 @@ pub(super) struct Queue<M> {
     timers: BTreeSet<(Instant, Scope)>,
     /// How many claims of each tenant are being worked on.
     running: HashMap<String, usize>,
-    /// How many of one tenant may be.
+    /// How many of all tenants together may be, so that one more finds a worker.
     share: usize,
 }
 
 impl<M> Queue<M> {
-    /// An empty one; of each tenant at most `share` claims are worked on at a time.
+    /// An empty one; tenants share `share` workers, and each has one at least.
     pub(super) fn new(share: usize) -> Self {
         Self {
             items: HashMap::new(),
@@ -208,7 +208,8 @@ impl<M> Queue<M> {
 
     /// The next claim to look at, and how often in a row that failed so far.
     pub(super) fn next(&mut self) -> Option<(Scope, u32)> {
-        let (running, share) = (&self.running, self.share);
+        let share = self.share();
+        let running = &self.running;
         let may = |tenant: &str| running.get(tenant).is_none_or(|count| *count < share);
         let scope = self.ready.pop(may).or_else(|| self.background.pop(may))?;
         let item = self.items.get_mut(&scope)?;
@@ -217,6 +218,14 @@ impl<M> Queue<M> {
         item.hurry = false;
         *self.running.entry(scope.tenant().to_owned()).or_default() += 1;
         Some((scope, item.failures))
+    }
+
+    /// How many claims of one tenant may be worked on now: the more tenants have work, the fewer, so
+    /// that slow ones together leave something to the next.
+    fn share(&self) -> usize {
+        let in_line = self.ready.waiting.keys().chain(self.background.waiting.keys());
+        let busy: HashSet<_> = self.running.keys().chain(in_line).collect();
+        (self.share / busy.len().max(1)).max(1)
     }
 
     /// The messages that a look at `scope` will settle.
@@ -420,17 +429,22 @@ mod tests {
     #[test]
     fn tenants_take_turns_and_none_has_all_the_workers() {
         let of = |tenant: &str, name: &str| Scope::Claim(ClaimKey::new(tenant, "team-a", name));
-        let mut queue: Queue<u32> = Queue::new(2);
-        for name in ["a", "b", "c"] {
+        let mut queue: Queue<u32> = Queue::new(4);
+        for name in ["a", "b", "c", "d", "e", "f"] {
             queue.push(of("greedy", name), None);
         }
-        queue.push_background(of("modest", "a"));
+        let taken = std::iter::from_fn(|| queue.next()).count();
+        assert_eq!(taken, 4, "alone");
         queue.push(of("quiet", "a"), None);
+        queue.push_background(of("modest", "a"));
         let order: Vec<_> = std::iter::from_fn(|| queue.next()).map(|(scope, _)| scope).collect();
-        let expected = [of("greedy", "a"), of("quiet", "a"), of("greedy", "b"), of("modest", "a")];
-        assert_eq!(order, expected);
-        queue.finish(&of("greedy", "a"), Finished::Settled(None), unknown, now());
-        assert_eq!(queue.next(), Some((of("greedy", "c"), 0)));
+        assert_eq!(order, [of("quiet", "a"), of("modest", "a")]);
+        for name in ["a", "b", "c"] {
+            queue.finish(&of("greedy", name), Finished::Settled(None), unknown, now());
+            assert_eq!(queue.next(), None, "it still has its share of one");
+        }
+        queue.finish(&of("greedy", "d"), Finished::Settled(None), unknown, now());
+        assert_eq!(queue.next(), Some((of("greedy", "e"), 0)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::{
     },
     names::{BETA_STORAGE_CLASS, Domain, PROVISIONER, TENANT_CLAIM_UID},
     policy::{Binder, ClassRules, Selection},
+    subject::Facet,
     write::Decision,
 };
 
@@ -77,8 +78,6 @@ fn the_class_goes_down_under_its_name_on_the_host_and_an_absent_one_is_not_an_em
         (classes(&[("fast", "ssd")]), class(json!("fast")), Some("ssd")),
         (classes(&[("fast", "ssd")]), beta, Some("ssd")),
         (all(), class(json!("slow")), Some("slow")),
-        (all(), class(json!("")), Some("")),
-        (all(), class(json!(null)), None),
         (default(), class(json!(null)), Some("ssd")),
         (classes(&[("", "")]), class(json!("")), Some("")),
     ] {
@@ -300,4 +299,22 @@ fn growth_goes_down_once_the_host_claim_is_bound_and_shrinking_is_refused() {
     assert_refused(&decision, "ShrinkRefused");
     world.merge(Thing::TenantClaim, &ask("much"));
     assert_done(&world.decide(Actor::Down));
+}
+
+#[test]
+fn while_nobody_knows_who_binds_a_class_of_the_tenants_own_waits() {
+    let own = json!({"metadata": {"name": "fast", "uid": "c", "resourceVersion": "999999"},
+                     "provisioner": "own.example"});
+    for (binder, expected) in
+        [(Binder::Unknown, Some("BinderUnknown")), (Binder::Carrick, None), (Binder::Tenant, None)]
+    {
+        let world = World::of(policy_with(Domain::KcpDev, binder));
+        let mut facts = world.facts();
+        facts.insert(&Facet::TenantClass("fast".into()), false, own.clone()).unwrap();
+        let decision = world.decide_on(Actor::Down, &facts);
+        match expected {
+            Some(expected) => assert_waits(&decision, expected),
+            None => assert_eq!(decision.writes.is_empty(), binder == Binder::Tenant, "{binder:?}"),
+        }
+    }
 }

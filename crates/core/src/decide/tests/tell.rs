@@ -330,3 +330,18 @@ fn the_services_own_refusals_reach_the_tenant() {
     assert_eq!(world.tenant.list(Kind::Event).count(), 1);
     assert_eq!(world.host.history.len(), 0, "nothing reached the host");
 }
+
+#[test]
+fn a_refusal_that_stands_is_looked_at_again_and_taken_back_when_it_is_over() {
+    let mut world = with_step(Stage::Bound, Step::Claim, Outcome::Refused, "ClaimCollision");
+    let decision = world.decide(Actor::Status);
+    world.apply_all(&decision);
+    let decision = world.decide(Actor::Status);
+    assert_ignored(&decision);
+    assert!(decision.verdict.recheck().is_some(), "nobody says when it is over");
+    world.steps = vec![record(Step::Claim, Outcome::Done, "", &world.uid())];
+    let decision = world.decide(Actor::Status);
+    world.apply_all(&decision);
+    assert_eq!(ours(&world)["status"], "True");
+    assert!(world.decide(Actor::Status).verdict.recheck().is_none());
+}

@@ -52,8 +52,8 @@ pub(crate) struct Args {
     /// It may use all storage classes of the host, besides those named
     #[arg(long)]
     all_classes: bool,
-    /// The class for its claims that name none: one given by --class, or of the host if it may use
-    /// all
+    /// The class for its claims that name none, which are refused without it: one given by --class,
+    /// or of the host if it may use all
     #[arg(long, value_name = "NAME")]
     default_class: Option<String>,
     /// Carry down only claims in namespaces that match; * stands for any text; can be repeated

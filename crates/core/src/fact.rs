@@ -96,7 +96,11 @@ pub fn resource_version(meta: &ObjectMeta) -> u64 {
 
 /// An object on the bus that does not fit its subject.
 #[derive(Debug, thiserror::Error)]
-#[error("the {facet} fact is not a valid object: {source}")]
+#[error("{}: {source}", if source.is_data() {
+    format!("the {facet} fact is not a valid object")
+} else {
+    "its body is not JSON".to_owned()
+})]
 pub struct FactError {
     facet: &'static str,
     source: serde_json::Error,

@@ -66,6 +66,8 @@ async fn services_that_are_up_first_wait_say_so_once_in_a_while_and_then_work() 
         }
         let tenant = stage.tenant(TENANT)?;
         stage.nats.stop(0).await?;
+        // The host's controllers would come back to its API server after a minute only.
+        stage.host.stop_controllers(Stop::Kill).await?;
         stage.host.stop_api_server(Stop::Kill).await?;
         tenant.stop_api_server(Stop::Kill).await?;
 
@@ -86,6 +88,7 @@ async fn services_that_are_up_first_wait_say_so_once_in_a_while_and_then_work() 
 
         stage.nats.start(0).await?;
         stage.host.start_api_server().await?;
+        stage.host.start_controllers().await?;
         tenant.start_api_server().await?;
         stage.carrick.until_all_ready("0", CAP).await?;
         let claims = numbered("data", 5);

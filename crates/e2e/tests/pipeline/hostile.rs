@@ -15,7 +15,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::CAP;
+use crate::{CAP, until_shown};
 
 const SILENT: &str = "silent";
 const QUIET: &str = "quiet";
@@ -118,7 +118,7 @@ async fn nothing_is_written_to_a_control_plane_that_a_changed_secret_leads_to() 
         stage.carrick.kill("upsyncer", "0").await?;
         let claims = numbered("data", 1);
         make_claims(&client, "team-a", claims.clone(), CLASS).await?;
-        until_transformed(&stage, "team-a").await?;
+        until_shown(&stage, &format!("{QUIET}/team-a"), "transform").await?;
         stage.carrick.kill("watcher", "0").await?;
         let (secret, key, before) = secret_of(&host, QUIET).await?;
         put_secret(&host, &secret, &key, &stage.tenant(OTHER)?.kubeconfig()).await?;
@@ -137,17 +137,6 @@ async fn nothing_is_written_to_a_control_plane_that_a_changed_secret_leads_to() 
         until_bound(&client, "team-a", 1, CAP).await?;
         stage.linked(QUIET, "team-a", &claims).await?;
         stage.carrick.check_alive()
-    })
-    .await
-}
-
-/// Waits until the bus knows that the volume of the namespace's only claim is marked.
-async fn until_transformed(stage: &Stage<'_>, namespace: &str) -> Result<()> {
-    until_ok("the volume to be transformed", CAP, async || {
-        let below = format!("{QUIET}/{namespace}");
-        let said = stage.carrick.carrick(&["get", "claims", &below]).await?;
-        ensure!(said.out.contains("transform"), "{}{}", said.out, said.err);
-        Ok(())
     })
     .await
 }

@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use carrick_core::names::STORAGE_CONDITION;
-use carrick_e2e::{Installation, SERVICES, until_ok};
+use carrick_e2e::{Installation, SERVICES, Stage, until_ok};
 use carrick_testbed::throughout;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimCondition};
 use kube::{Api, Client};
@@ -42,6 +42,16 @@ async fn until_told(
         let found = found.context("nothing is told")?;
         ensure!(found.reason.as_deref() == Some(reason), "told is {found:?}");
         Ok((claim, found))
+    })
+    .await
+}
+
+/// Waits until `carrick get claims` shows these words of what is below a tenant or namespace.
+async fn until_shown(stage: &Stage<'_>, below: &str, words: &str) -> Result<()> {
+    until_ok(&format!("{words:?} to be shown of {below}"), CAP, async || {
+        let said = stage.carrick.carrick(&["get", "claims", below]).await?;
+        ensure!(said.out.contains(words), "{}{}", said.out, said.err);
+        Ok(())
     })
     .await
 }

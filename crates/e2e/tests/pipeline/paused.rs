@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use carrick_e2e::{
-    Binder, CLASS, Stage, claim, make_claims, make_namespace, tenants, until_bound,
-    until_condition, until_ok,
+    Binder, CLASS, Stage, claim, make_claims, make_namespace, tenants, until_bound, until_condition,
 };
 use carrick_testbed::{Testbed, throughout};
 use k8s_openapi::{
@@ -18,7 +17,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{CAP, until_told};
+use crate::{CAP, until_shown, until_told};
 
 const TENANT: &str = "kcp";
 const WINDOW: Duration = Duration::from_secs(5);
@@ -35,7 +34,7 @@ async fn nothing_is_done_for_a_paused_tenant_and_what_was_said_stands() -> Resul
         let (reason, _) = until_condition(&host, TENANT, ("Synced", "False"), CAP).await?;
         ensure!(reason == "Paused", "it is {reason}");
         make_claims(&client, "team-new", ["data".to_owned()], CLASS).await?;
-        until_shown(&stage, "team-new", "Pending").await?;
+        until_shown(&stage, &format!("{TENANT}/team-new"), "Pending").await?;
         let carried: Api<PersistentVolumeClaim> =
             Api::namespaced(host.clone(), &stage.host_namespace(TENANT, "team-new"));
         throughout(WINDOW, async || {
@@ -44,12 +43,12 @@ async fn nothing_is_done_for_a_paused_tenant_and_what_was_said_stands() -> Resul
             Ok(())
         })
         .await?;
-        until_shown(&stage, "team-refused", "claim refused").await?;
+        until_shown(&stage, &format!("{TENANT}/team-refused"), "claim refused").await?;
 
         pause(&host, false).await?;
         until_bound(&client, "team-new", 1, CAP).await?;
         stage.linked(TENANT, "team-new", &["data".to_owned()]).await?;
-        until_shown(&stage, "team-refused", "claim refused").await?;
+        until_shown(&stage, &format!("{TENANT}/team-refused"), "claim refused").await?;
         stage.carrick.check_alive()
     })
     .await
@@ -71,15 +70,4 @@ async fn make_refused(client: &Client) -> Result<()> {
     let claims = Api::namespaced(client.clone(), "team-refused");
     claims.create(&PostParams::default(), &refused).await?;
     Ok(())
-}
-
-/// Waits until `carrick get claims` shows these words of the namespace.
-async fn until_shown(stage: &Stage<'_>, namespace: &str, words: &str) -> Result<()> {
-    let below = format!("{TENANT}/{namespace}");
-    until_ok(&format!("{words:?} to be shown of {below}"), CAP, async || {
-        let said = stage.carrick.carrick(&["get", "claims", &below]).await?;
-        ensure!(said.out.contains(words), "{}{}", said.out, said.err);
-        Ok(())
-    })
-    .await
 }

@@ -7,6 +7,7 @@
 mod backoff;
 mod evaluate;
 mod journal;
+mod lines;
 mod overlay;
 mod parking;
 mod publish;
@@ -229,10 +230,11 @@ impl Loop {
                 continue;
             }
             let taken = self.queue.taken(&scope);
-            let facts = || taken.iter().filter(|m| FactSubject::parse(&m.subject).is_some());
+            let facts = taken.iter().filter(|m| FactSubject::parse(&m.subject).is_some());
+            let facts: Vec<_> = facts.map(|message| message.sequence).collect();
             let cause = Cause {
-                not_before: facts().map(|message| message.sequence).max().unwrap_or(0),
-                only_facts: !taken.is_empty() && facts().count() == taken.len(),
+                not_before: facts.iter().copied().max().unwrap_or(0),
+                only_facts: !facts.is_empty() && facts.len() == taken.len(),
             };
             let evaluator = self.evaluator.clone();
             self.looks.spawn(async move {

@@ -5,11 +5,13 @@
 //! done when nothing else is ready.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet},
     time::{Duration, Instant},
 };
 
 use carrick_core::Scope;
+
+use super::lines::Lines;
 
 /// Messages are kept during a pause as short as this, and given back before a longer one.
 const IN_HAND: Duration = Duration::from_secs(1);
@@ -71,40 +73,6 @@ impl<M> Item<M> {
             taken: Vec::new(),
             failures: 0,
         }
-    }
-}
-
-/// Claims in line, one line for each tenant.
-#[derive(Debug, Default)]
-struct Lines {
-    turns: VecDeque<String>,
-    waiting: HashMap<String, VecDeque<Scope>>,
-    len: usize,
-}
-
-impl Lines {
-    fn push(&mut self, scope: Scope) {
-        self.len += 1;
-        let line = self.waiting.entry(scope.tenant().to_owned()).or_default();
-        if line.is_empty() {
-            self.turns.push_back(scope.tenant().to_owned());
-        }
-        line.push_back(scope);
-    }
-
-    /// The first of the tenant whose turn it is, among those that may have one.
-    fn pop(&mut self, may: impl Fn(&str) -> bool) -> Option<Scope> {
-        let turn = self.turns.iter().position(|tenant| may(tenant))?;
-        let tenant = self.turns.remove(turn)?;
-        let line = self.waiting.get_mut(&tenant)?;
-        let scope = line.pop_front()?;
-        self.len -= 1;
-        if line.is_empty() {
-            self.waiting.remove(&tenant);
-        } else {
-            self.turns.push_back(tenant);
-        }
-        Some(scope)
     }
 }
 
@@ -223,7 +191,7 @@ impl<M> Queue<M> {
     /// How many claims of one tenant may be worked on now: the more tenants have work, the fewer, so
     /// that slow ones together leave something to the next.
     fn share(&self) -> usize {
-        let in_line = self.ready.waiting.keys().chain(self.background.waiting.keys());
+        let in_line = self.ready.tenants().chain(self.background.tenants());
         let busy: HashSet<_> = self.running.keys().chain(in_line).collect();
         (self.share / busy.len().max(1)).max(1)
     }
@@ -296,7 +264,7 @@ impl<M> Queue<M> {
 
     /// How many claims wait to be looked at because something happened.
     pub(super) fn ready(&self) -> usize {
-        self.ready.len
+        self.ready.len()
     }
 
     /// All messages that are not settled.

@@ -114,6 +114,7 @@ fn step_kind(step: Step) -> v1::StepKind {
         Step::Release => v1::StepKind::Release,
         Step::Status => v1::StepKind::Status,
         Step::Class => v1::StepKind::Class,
+        Step::Delete => v1::StepKind::Delete,
     }
 }
 

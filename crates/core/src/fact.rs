@@ -1,6 +1,10 @@
 //! What is known of a claim: the last state of each of its objects, as the watcher saw it.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use k8s_openapi::{
     Metadata,
@@ -127,6 +131,9 @@ pub struct ClaimFacts {
     pub tenant_classes: BTreeMap<String, Fact<StorageClass>>,
     /// The last step of each kind; only for services that read them.
     pub steps: Vec<StepRecord>,
+    /// What an API server itself said a moment ago, because the decision asked for it
+    /// ([`Decision::asks`](crate::Decision::asks)). Of these, what is not there is gone for certain.
+    pub confirmed: BTreeSet<Facet>,
 }
 
 impl ClaimFacts {
@@ -142,6 +149,7 @@ impl ClaimFacts {
             host_volumes: BTreeMap::new(),
             tenant_classes: BTreeMap::new(),
             steps: Vec::new(),
+            confirmed: BTreeSet::new(),
         }
     }
 
@@ -173,6 +181,51 @@ impl ClaimFacts {
         Ok(())
     }
 
+    /// Takes in what an API server said of an object just now: it, or that there is none. It counts
+    /// more than what was known, until something is written.
+    pub fn confirm<'de>(
+        &mut self,
+        facet: &Facet,
+        object: Option<impl Deserializer<'de, Error = serde_json::Error>>,
+    ) -> Result<(), FactError> {
+        match object {
+            Some(object) => {
+                self.forget(facet);
+                self.insert(facet, false, object)?;
+            }
+            None => self.bury(facet),
+        }
+        self.confirmed.insert(facet.clone());
+        Ok(())
+    }
+
+    /// An object is gone: its last known state is kept.
+    pub fn bury(&mut self, facet: &Facet) {
+        match facet {
+            Facet::TenantClaim => bury(self.tenant_claim.as_mut()),
+            Facet::HostClaim => bury(self.host_claim.as_mut()),
+            Facet::TenantNamespace => bury(self.tenant_namespace.as_mut()),
+            Facet::HostNamespace => bury(self.host_namespace.as_mut()),
+            Facet::TenantVolume(name) => bury(self.tenant_volumes.get_mut(name)),
+            Facet::HostVolume(name) => bury(self.host_volumes.get_mut(name)),
+            Facet::TenantClass(name) => bury(self.tenant_classes.get_mut(name)),
+            Facet::HostClass(_) => {}
+        }
+    }
+
+    fn forget(&mut self, facet: &Facet) {
+        match facet {
+            Facet::TenantClaim => self.tenant_claim = None,
+            Facet::HostClaim => self.host_claim = None,
+            Facet::TenantNamespace => self.tenant_namespace = None,
+            Facet::HostNamespace => self.host_namespace = None,
+            Facet::TenantVolume(name) => drop(self.tenant_volumes.remove(name)),
+            Facet::HostVolume(name) => drop(self.host_volumes.remove(name)),
+            Facet::TenantClass(name) => drop(self.tenant_classes.remove(name)),
+            Facet::HostClass(_) => {}
+        }
+    }
+
     /// The tenant's claim, unless it is unknown or gone.
     pub fn live_tenant_claim(&self) -> Option<&PersistentVolumeClaim> {
         self.tenant_claim.as_ref().and_then(Fact::live)
@@ -181,6 +234,11 @@ impl ClaimFacts {
     /// The host's claim, unless it is unknown or gone.
     pub fn live_host_claim(&self) -> Option<&PersistentVolumeClaim> {
         self.host_claim.as_ref().and_then(Fact::live)
+    }
+
+    /// The tenant's namespace, unless it is unknown or gone.
+    pub fn live_tenant_namespace(&self) -> Option<&Namespace> {
+        self.tenant_namespace.as_ref().and_then(Fact::live)
     }
 
     /// The host namespace, unless it is unknown or gone.
@@ -239,6 +297,15 @@ impl TenantFacts {
         }
         Ok(())
     }
+
+    /// An object is gone: its last known state is kept.
+    pub fn bury(&mut self, facet: &Facet) {
+        match facet {
+            Facet::TenantClass(name) => bury(self.tenant_classes.get_mut(name)),
+            Facet::HostClass(name) => bury(self.host_classes.get_mut(name)),
+            _ => {}
+        }
+    }
 }
 
 fn read<'de, K: DeserializeOwned>(
@@ -249,6 +316,12 @@ fn read<'de, K: DeserializeOwned>(
     K::deserialize(object)
         .map(|object| Fact { object, deleted })
         .map_err(|source| FactError { facet: facet.token(), source })
+}
+
+fn bury<K>(fact: Option<&mut Fact<K>>) {
+    if let Some(fact) = fact {
+        fact.deleted = true;
+    }
 }
 
 fn keep<K: Metadata<Ty = ObjectMeta>>(slot: &mut Option<Fact<K>>, fact: Fact<K>) {

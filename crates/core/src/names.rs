@@ -18,6 +18,8 @@ pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 /// Annotation that makes a StorageClass the one for claims without a class.
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// Finalizer by which an API server keeps a claim that a pod uses.
+pub const IN_USE: &str = "kubernetes.io/pvc-protection";
 /// Value of [`Names::delay`] while the tenant may not yet see `Bound`.
 pub const DELAYED: &str = "true";
 /// Value of [`Names::state`] on a volume that is carried up.

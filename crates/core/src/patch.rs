@@ -113,6 +113,39 @@ impl<'a> PatchBuilder<'a> {
         }
     }
 
+    /// Takes a finalizer off, if it is there.
+    #[must_use]
+    pub fn without_finalizer(self, name: &str) -> Self {
+        let list = self.meta.finalizers.as_deref().unwrap_or_default();
+        match list.iter().position(|found| found == name) {
+            Some(index) => {
+                let index = index.to_string();
+                self.remove(&["metadata", "finalizers", &index], json!(name))
+            }
+            None => self,
+        }
+    }
+
+    /// Takes a label off, if it is there, as it was seen.
+    #[must_use]
+    pub fn without_label(self, key: &str) -> Self {
+        let value = self.meta.labels.as_ref().and_then(|map| map.get(key)).cloned();
+        match value {
+            Some(value) => self.remove(&["metadata", "labels", key], json!(value)),
+            None => self,
+        }
+    }
+
+    /// Takes an annotation off, if it is there, as it was seen.
+    #[must_use]
+    pub fn without_annotation(self, key: &str) -> Self {
+        let value = self.meta.annotations.as_ref().and_then(|map| map.get(key)).cloned();
+        match value {
+            Some(value) => self.remove(&["metadata", "annotations", key], json!(value)),
+            None => self,
+        }
+    }
+
     /// The finished patch, tests first; `None` if it changes nothing.
     pub fn build(mut self) -> Option<Patch> {
         if self.changes.is_empty() {

@@ -26,11 +26,13 @@ pub enum Step {
     Status,
     /// The storage classes of a tenant are published (upsyncer); not about one claim.
     Class,
+    /// The host side of a claim that is deleted, or taken off, is undone (downsyncer).
+    Delete,
 }
 
 impl Step {
     /// All steps, in the order of a claim's way.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Claim,
         Self::Bind,
         Self::Transform,
@@ -38,6 +40,7 @@ impl Step {
         Self::Release,
         Self::Status,
         Self::Class,
+        Self::Delete,
     ];
 
     /// The step as it stands in subjects.
@@ -50,6 +53,7 @@ impl Step {
             Self::Release => "release",
             Self::Status => "status",
             Self::Class => "class",
+            Self::Delete => "delete",
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use jiff::SignedDuration;
 use json_patch::Patch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::{
@@ -146,6 +147,23 @@ pub enum Action {
     Patch(Patch),
     /// JSON Patch of the `status` subresource; its tests are the preconditions.
     PatchStatus(Patch),
+    /// Delete just this version of just this object.
+    Delete {
+        /// Its uid.
+        uid: String,
+        /// Its resourceVersion.
+        version: String,
+    },
+}
+
+impl Action {
+    /// Deletes the object with this metadata, as it was seen.
+    pub fn delete(meta: &ObjectMeta) -> Self {
+        Self::Delete {
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: meta.resource_version.clone().unwrap_or_default(),
+        }
+    }
 }
 
 /// One change to one object.
@@ -204,6 +222,10 @@ impl Verdict {
 pub struct Decision {
     /// The step that it is about.
     pub step: Step,
+    /// Objects to be read from their API servers first; then it is decided again, with
+    /// [`ClaimFacts::confirmed`](crate::ClaimFacts::confirmed). What was confirmed counts until the
+    /// next write. There are no writes then.
+    pub asks: Vec<ObjectRef>,
     /// Changes, in this order; at the first that fails the rest is left.
     pub writes: Vec<Write>,
     /// Where the step stands.
@@ -213,28 +235,38 @@ pub struct Decision {
 impl Decision {
     /// Nothing to do with this claim.
     pub fn ignored(step: Step) -> Self {
-        Self { step, writes: Vec::new(), verdict: Verdict::Ignored(None) }
+        Self { step, asks: Vec::new(), writes: Vec::new(), verdict: Verdict::Ignored(None) }
     }
 
     /// Nothing left to do.
     pub fn done(step: Step) -> Self {
-        Self { step, writes: Vec::new(), verdict: Verdict::Done }
+        Self { step, asks: Vec::new(), writes: Vec::new(), verdict: Verdict::Done }
     }
 
     /// Do this; then decide again with what it returns.
     pub fn write(step: Step, write: Write) -> Self {
-        Self { step, writes: vec![write], verdict: Verdict::Done }
+        Self { step, asks: Vec::new(), writes: vec![write], verdict: Verdict::Done }
+    }
+
+    /// Read these first.
+    pub fn ask(step: Step, asks: Vec<ObjectRef>) -> Self {
+        Self { step, asks, writes: Vec::new(), verdict: Verdict::Ignored(None) }
+    }
+
+    /// A soft finalizer holds it.
+    pub fn held(step: Step, reason: Reason) -> Self {
+        Self { step, asks: Vec::new(), writes: Vec::new(), verdict: Verdict::Held(reason) }
     }
 
     /// Something else must happen first.
     pub fn waiting(step: Step, code: &'static str, message: impl Into<String>) -> Self {
         let verdict = Verdict::Waiting(Reason::new(code, message), None);
-        Self { step, writes: Vec::new(), verdict }
+        Self { step, asks: Vec::new(), writes: Vec::new(), verdict }
     }
 
     /// It may not be done.
     pub fn refused(step: Step, reason: Reason) -> Self {
-        Self { step, writes: Vec::new(), verdict: Verdict::Refused(reason, None) }
+        Self { step, asks: Vec::new(), writes: Vec::new(), verdict: Verdict::Refused(reason, None) }
     }
 
     /// The same, looked at again after this time even if no fact arrives.

@@ -4,7 +4,7 @@ use carrick_core::{Action, Kind, ObjectRef, Write};
 use http::Request;
 use json_patch::Patch as JsonPatch;
 use kube::{
-    api::{GetParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions},
     core::request,
 };
 use serde_json::Value;
@@ -25,6 +25,8 @@ pub enum Written {
     Exists(Value),
     /// The object to patch is not there any more.
     Gone,
+    /// Deleted: it is gone, now or already.
+    Deleted,
 }
 
 /// Does one write, within the client's bound. Its preconditions are in it: one that does not hold
@@ -43,6 +45,7 @@ pub async fn execute(client: &Client, write: &Write) -> Result<Written, Error> {
             let request = api.patch_subresource("status", &object.name, &params, &patch);
             patched(client, object, request).await
         }
+        Action::Delete { uid, version } => delete(client, &api, object, uid, version).await,
     }
 }
 
@@ -76,6 +79,32 @@ async fn create(
             Some(live) => Ok(Written::Exists(live)),
             None => Err(Error::of(object, &error)),
         },
+        Err(error) => Err(Error::of(object, &error)),
+    }
+}
+
+async fn delete(
+    client: &Client,
+    api: &request::Request,
+    object: &ObjectRef,
+    uid: &str,
+    version: &str,
+) -> Result<Written, Error> {
+    let params = DeleteParams::default().preconditions(Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: Some(version.to_owned()),
+    });
+    match send(client, api.delete(&object.name, &params)).await {
+        Ok(text) => {
+            let answer = parse(object, &text)?;
+            // With finalizers on it, it stays until they are off; else the answer is its last state.
+            let stays = answer["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+            let is_object = answer["metadata"]["uid"] == uid;
+            Ok(if is_object && stays { Written::Applied(answer) } else { Written::Deleted })
+        }
+        Err(error) if is_missing(&error, object.kind.plural(), &object.name) => {
+            Ok(Written::Deleted)
+        }
         Err(error) => Err(Error::of(object, &error)),
     }
 }

@@ -57,7 +57,7 @@ pub fn decide(facts: &TenantFacts, policy: &Policy, _now: Timestamp) -> Decision
         let message = format!("storage classes of the tenant's own have these names: {names}");
         Verdict::Refused(Reason::new("ClassCollision", message), None)
     };
-    Decision { step: STEP, writes, verdict }
+    Decision { step: STEP, asks: Vec::new(), writes, verdict }
 }
 
 /// Whether a class in the tenant is one that this sync target published.

@@ -192,6 +192,7 @@ impl Metrics {
                 Action::Create(_) => "create",
                 Action::Patch(_) => "patch",
                 Action::PatchStatus(_) => "patch_status",
+                Action::Delete { .. } => "delete",
             },
             result: match result {
                 WriteResult::Done => "done",

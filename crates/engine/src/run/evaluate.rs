@@ -67,6 +67,8 @@ pub(super) enum LookError {
     Kubernetes(#[from] carrick_k8s::Error),
     #[error("tenant {tenant} can't be reached: {problem}")]
     Silent { tenant: String, problem: ConnectionProblem },
+    #[error("{0} was read and can't be used: {1}")]
+    Unreadable(ObjectRef, FactError),
     #[error("{0} is gone, read it again")]
     Gone(ObjectRef),
     #[error("the same write is decided again and again: {0}")]
@@ -79,7 +81,7 @@ impl LookError {
         match self {
             Self::Kubernetes(error) => error.class() == Class::Conflict,
             Self::Gone(_) => true,
-            Self::Bus(_) | Self::NoEffect(_) | Self::Silent { .. } => false,
+            Self::Bus(_) | Self::NoEffect(_) | Self::Silent { .. } | Self::Unreadable(..) => false,
         }
     }
 
@@ -95,9 +97,21 @@ impl LookError {
     }
 }
 
+/// A write that was done, for this step; the object, unless it is gone.
+type Wrote = (Step, Write, Option<Value>);
+
 /// The facts of a claim or of a tenant, with what writes returned.
 trait Known {
     fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError>;
+
+    /// What an API server said of an object just now.
+    fn confirm(&mut self, facet: &Facet, object: Option<Value>) -> Result<(), FactError>;
+
+    /// An object is gone.
+    fn bury(&mut self, facet: &Facet);
+
+    /// Something was written: what was confirmed may be over.
+    fn wrote(&mut self);
 
     fn take_in(&mut self, object: &ObjectRef, value: &Value) {
         if let Some(facet) = object.facet()
@@ -112,12 +126,38 @@ impl Known for ClaimFacts {
     fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError> {
         Self::insert(self, facet, false, object)
     }
+
+    fn confirm(&mut self, facet: &Facet, object: Option<Value>) -> Result<(), FactError> {
+        Self::confirm(self, facet, object)
+    }
+
+    fn bury(&mut self, facet: &Facet) {
+        Self::bury(self, facet);
+    }
+
+    fn wrote(&mut self) {
+        self.confirmed.clear();
+    }
 }
 
 impl Known for TenantFacts {
     fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError> {
         Self::insert(self, facet, false, object)
     }
+
+    fn confirm(&mut self, facet: &Facet, object: Option<Value>) -> Result<(), FactError> {
+        if let Some(object) = object {
+            return Self::insert(self, facet, false, object);
+        }
+        Self::bury(self, facet);
+        Ok(())
+    }
+
+    fn bury(&mut self, facet: &Facet) {
+        Self::bury(self, facet);
+    }
+
+    fn wrote(&mut self) {}
 }
 
 impl Evaluator {
@@ -163,6 +203,9 @@ impl Evaluator {
         let decide =
             |facts: &ClaimFacts| (self.role.claim)(facts, &tenant.policy, Timestamp::now());
         let ended = self.carry_out(&mut facts, tenant, &mut wrote, decide).await;
+        if let Err((Step::Delete, LookError::Silent { .. })) = &ended {
+            self.say(scope, (Step::Delete, Outcome::Held, Some(unknown_is_held()))).await?;
+        }
         let told = self.told(scope, &facts, (begun, &wrote), ended).await;
         match &told {
             Ok(_) if view.poison.is_empty() => lock(&self.seen).settled(&facts),
@@ -197,12 +240,17 @@ impl Evaluator {
         &self,
         facts: &mut F,
         tenant: &TenantHandle,
-        wrote: &mut Vec<(Step, Write, Value)>,
+        wrote: &mut Vec<Wrote>,
         decide: impl Fn(&F) -> Decision,
     ) -> Result<Decision, (Step, LookError)> {
         let mut before: Option<Decision> = None;
         for _ in 0..ROUNDS {
             let decision = decide(facts);
+            if !decision.asks.is_empty() {
+                let asked = self.ask(facts, tenant, &decision.asks).await;
+                asked.map_err(|error| (decision.step, error))?;
+                continue;
+            }
             if decision.writes.is_empty() {
                 return Ok(decision);
             }
@@ -213,12 +261,20 @@ impl Evaluator {
             for write in &decision.writes {
                 let client = self.client(write.object.side, tenant).await;
                 let client = client.map_err(|error| (decision.step, error))?;
-                match self.write(client, write).await {
+                let written = self.write(client, write).await;
+                facts.wrote();
+                match written {
                     Ok(Written::Applied(object)) => {
                         facts.take_in(&write.object, &object);
-                        wrote.push((decision.step, write.clone(), object));
+                        wrote.push((decision.step, write.clone(), Some(object)));
                     }
                     Ok(Written::Exists(object)) => facts.take_in(&write.object, &object),
+                    Ok(Written::Deleted) => {
+                        if let Some(facet) = write.object.facet() {
+                            facts.bury(&facet);
+                        }
+                        wrote.push((decision.step, write.clone(), None));
+                    }
                     Ok(Written::Gone) => {
                         return Err((decision.step, LookError::Gone(write.object.clone())));
                     }
@@ -244,10 +300,37 @@ impl Evaluator {
         }
     }
 
+    /// Reads objects from their API servers. An object of the tenant counts only if it is certain
+    /// whose answer that was: it is asked who it is after it was asked for them, so that what took
+    /// its place meanwhile is noticed.
+    async fn ask<F: Known>(
+        &self,
+        facts: &mut F,
+        tenant: &TenantHandle,
+        asks: &[ObjectRef],
+    ) -> Result<(), LookError> {
+        let mut answers = Vec::new();
+        for object in asks {
+            let client = self.client(object.side, tenant).await?;
+            let answer = carrick_k8s::get(client, object).await;
+            answers.push(answer.map_err(|error| LookError::of_call(error, object.side, tenant))?);
+        }
+        if asks.iter().any(|object| object.side == Side::Tenant) {
+            let verified = tenant.verify().await;
+            verified.map_err(|error| LookError::of_call(error, Side::Tenant, tenant))?;
+        }
+        for (object, answer) in asks.iter().zip(answers) {
+            let facet = object.facet();
+            let taken = facet.map_or(Ok(()), |facet| facts.confirm(&facet, answer));
+            taken.map_err(|error| LookError::Unreadable(object.clone(), error))?;
+        }
+        Ok(())
+    }
+
     async fn write(&self, client: &Client, write: &Write) -> Result<Written, carrick_k8s::Error> {
         let result = carrick_k8s::execute(client, write).await;
         let (counted, error) = match &result {
-            Ok(Written::Applied(_)) => (WriteResult::Done, None),
+            Ok(Written::Applied(_) | Written::Deleted) => (WriteResult::Done, None),
             Ok(Written::Exists(_) | Written::Gone) => (WriteResult::Conflict, None),
             Err(error) => match error.class() {
                 Class::Conflict => (WriteResult::Conflict, Some(error)),
@@ -294,13 +377,13 @@ impl Evaluator {
         &self,
         scope: &Scope,
         facts: &ClaimFacts,
-        (begun, wrote): (Instant, &[(Step, Write, Value)]),
+        (begun, wrote): (Instant, &[Wrote]),
         ended: Result<Decision, (Step, LookError)>,
     ) -> Result<Decision, LookError> {
         if let Scope::Claim(key) = scope {
             let mut overlay = lock(&self.overlay);
             for (_, write, object) in wrote {
-                if let Some(facet) = write.object.facet() {
+                if let (Some(facet), Some(object)) = (write.object.facet(), object) {
                     overlay.put(key, facet, object.clone(), Instant::now());
                 }
             }
@@ -366,6 +449,12 @@ impl Evaluator {
     }
 }
 
+/// Nothing is deleted that the tenant was not asked about.
+fn unknown_is_held() -> Reason {
+    let message = "the tenant's control plane does not answer whether anything holds the claim";
+    Reason::new("TenantSilent", message)
+}
+
 /// What is behind it stays whole: nobody panics while holding it.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -395,5 +484,5 @@ fn refusal(
     }
     tracing::warn!(tenant = tenant.name, object = %write.object, %error, "A write was refused");
     let verdict = Verdict::Refused(Reason::new(code, message), Some(REFUSED_RECHECK));
-    Decision { step, writes: Vec::new(), verdict }
+    Decision { step, asks: Vec::new(), writes: Vec::new(), verdict }
 }

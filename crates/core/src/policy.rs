@@ -54,6 +54,9 @@ pub struct TenantRules {
     pub binder: Binder,
     /// Whether everything about this tenant rests.
     pub paused: bool,
+    /// Whether the Tenant is being removed with its host side (`onRemoval: Delete`): every claim of
+    /// its is then taken off.
+    pub removing: bool,
 }
 
 /// Who binds claims to volumes in a tenant.

@@ -269,6 +269,7 @@ pub fn rules(tenant: &Tenant) -> Result<TenantRules, Vec<String>> {
         attributes_classes,
         binder: binder(tenant),
         paused: spec.paused,
+        removing: false,
     };
     if wrong.is_empty() { Ok(rules) } else { Err(wrong) }
 }

@@ -8,29 +8,25 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::core::v1::{
-        Namespace, PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedLocalObjectReference,
-        VolumeResourceRequirements,
-    },
+    api::core::v1::{Namespace, PersistentVolumeClaim, PersistentVolumeClaimSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use serde_json::json;
 
 use super::{
-    claim_phase, class_name,
-    ownership::{
-        ClaimOwner, VolumeLocator, annotation, check_host_namespace, claim_owner, has_finalizer,
-        volume_locator,
-    },
-    volume_name,
+    claim_phase,
+    ownership::{ClaimOwner, annotation, check_host_namespace, claim_owner, has_finalizer},
+    spec::{Desired, desired_spec},
+    undo, volume_name,
 };
 use crate::{
     fact::ClaimFacts,
-    names::{DELAYED, PROVISIONER, TENANT_CLAIM_UID, is_reserved},
+    names::{DELAYED, TENANT_CLAIM_UID, is_reserved},
     patch::PatchBuilder,
-    policy::{Binder, HostClass, Policy},
+    policy::Policy,
     quantity,
     step::{Reason, Step},
+    subject::Facet,
     write::{Action, Decision, Kind, ObjectRef, Side, Write},
 };
 
@@ -40,14 +36,28 @@ const COLLISION_RECHECK: SignedDuration = SignedDuration::from_secs(60);
 
 /// Decides what the downsyncer does about a claim.
 pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision {
+    if policy.tenant.paused {
+        return Decision::ignored(STEP);
+    }
+    if let Some(undoing) = undo::decide(facts, policy) {
+        return undoing;
+    }
     let Some(claim) = facts.live_tenant_claim() else {
         return Decision::ignored(STEP);
     };
     let meta = &claim.metadata;
-    let selected =
-        policy.tenant.select.selects(&policy.names, &facts.key.namespace, meta.labels.as_ref());
-    if policy.tenant.paused || !selected || meta.deletion_timestamp.is_some() {
+    let carried = has_finalizer(meta, &policy.names.finalizer());
+    let select = &policy.tenant.select;
+    let selected = select.selects(&policy.names, &facts.key.namespace, meta.labels.as_ref());
+    // What is carried down stays so, whatever is selected by now.
+    if !selected && !carried {
         return Decision::ignored(STEP);
+    }
+    if carried
+        && was_bound(facts, claim)
+        && let Some(lost) = lost_sight(facts, policy)
+    {
+        return lost;
     }
     match desired_spec(facts, claim, policy) {
         Ok(Desired::Spec(spec)) => carry_down(facts, claim, &spec, policy),
@@ -65,28 +75,24 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
                  claims by itself; an operator can say so by the Tenant's spec.volumeBinder"
             ),
         ),
-        Ok(Desired::NotSeenYet) => wait_to_see(),
+        Ok(Desired::Ask(object)) => Decision::ask(STEP, vec![object]),
         Err(reason) => Decision::refused(STEP, reason),
     }
 }
 
-fn wait_to_see() -> Decision {
-    let message = "the claim has its volume already; waits to see its host claim again";
-    Decision::waiting(STEP, "WaitingForHostClaim", message)
-}
-
-/// What is to stand on the host for a claim.
-enum Desired {
-    /// A claim with this spec.
-    Spec(Box<PersistentVolumeClaimSpec>),
-    /// Nothing: the claim's class is the tenant's own.
-    TenantsOwn,
-    /// Nothing yet: the tenant's binder does not know the class so far.
-    NotPublishedYet(String),
-    /// Nothing yet: the tenant has a class of that name of its own, and maybe a binder for it.
-    BinderUnknown(String),
-    /// Not known: the claim names a volume, and nothing of the host's side is seen so far.
-    NotSeenYet,
+/// Writes that keep a claim's host side in step while it can't be undone yet; `None` if nothing
+/// differs, or nothing may be changed.
+pub(super) fn keep_in_step(
+    facts: &ClaimFacts,
+    claim: &PersistentVolumeClaim,
+    host: &PersistentVolumeClaim,
+    policy: &Policy,
+) -> Option<Decision> {
+    let Ok(Desired::Spec(spec)) = desired_spec(facts, claim, policy) else {
+        return None;
+    };
+    let object = host_claim_ref(facts, policy);
+    Some(keep_up(object, claim, host, &spec)).filter(|decision| !decision.writes.is_empty())
 }
 
 fn carry_down(
@@ -107,22 +113,23 @@ fn carry_down(
     };
     let object = ObjectRef::namespaced(Side::Host, Kind::Claim, &namespace, &facts.key.claim);
     let Some(host) = facts.live_host_claim() else {
-        if was_bound(facts, claim) {
-            return lost_sight(facts);
+        if was_bound(facts, claim)
+            && let Some(lost) = lost_sight(facts, policy)
+        {
+            return lost;
         }
         let host = json!(host_claim(&namespace, claim, spec, policy));
         return write(object, Action::Create(host), "host claim");
     };
     match claim_owner(host, policy) {
-        ClaimOwner::Uid(uid) if Some(uid) == claim.metadata.uid.as_deref() => {
-            keep_up(object, claim, host, spec)
-        }
-        ClaimOwner::Unrecorded => Decision::done(STEP),
-        ClaimOwner::Uid(_) => Decision::waiting(
+        ClaimOwner::Uid(_) if host.metadata.deletion_timestamp.is_some() => Decision::waiting(
             STEP,
-            "OlderClaim",
-            "waits for the host claim of an earlier claim of this name to go",
+            "HostClaimTerminating",
+            "waits for a host claim of this name, which is being deleted, to go",
         ),
+        // One of an earlier claim is not left standing: see `undo`.
+        ClaimOwner::Uid(_) => keep_up(object, claim, host, spec),
+        ClaimOwner::Unrecorded => Decision::done(STEP),
         ClaimOwner::Stranger => Decision::refused(
             STEP,
             Reason::new(
@@ -135,18 +142,22 @@ fn carry_down(
 }
 
 /// A claim that was bound is not carried down anew: an empty volume would take its data's place.
-fn lost_sight(facts: &ClaimFacts) -> Decision {
-    if facts.host_claim.is_none() {
-        return wait_to_see();
+/// `None` if its host claim is there.
+fn lost_sight(facts: &ClaimFacts, policy: &Policy) -> Option<Decision> {
+    if facts.live_host_claim().is_some() {
+        return None;
     }
-    Decision::refused(
+    if facts.host_claim.is_none() && !facts.confirmed.contains(&Facet::HostClaim) {
+        return Some(Decision::ask(STEP, vec![host_claim_ref(facts, policy)]));
+    }
+    Some(Decision::refused(
         STEP,
         Reason::new(
             "HostClaimGone",
             "the claim was bound and its host claim is gone; it is not made again, since an empty \
-         volume would take the place of its data",
+             volume would take the place of its data",
         ),
-    )
+    ))
 }
 
 /// The name of the host namespace, once it stands there and is ours.
@@ -237,23 +248,6 @@ fn keep_up(
     }
 }
 
-/// Whether a host claim was made for this very claim.
-fn is_carried_for(
-    host: &PersistentVolumeClaim,
-    claim: &PersistentVolumeClaim,
-    policy: &Policy,
-) -> bool {
-    matches!(claim_owner(host, policy), ClaimOwner::Uid(uid)
-        if Some(uid) == claim.metadata.uid.as_deref())
-}
-
-/// Whether a claim was carried down and bound, and nothing is known of its host claim so far.
-fn is_bound_unseen(facts: &ClaimFacts, claim: &PersistentVolumeClaim, policy: &Policy) -> bool {
-    facts.host_claim.is_none()
-        && claim_phase(claim) == "Bound"
-        && has_finalizer(&claim.metadata, &policy.names.finalizer())
-}
-
 type Size = k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 fn requested(spec: &PersistentVolumeClaimSpec) -> Option<&Size> {
@@ -301,177 +295,16 @@ fn carried(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&Str
     map.into_iter().flatten().filter(|(key, _)| !is_reserved(key))
 }
 
-/// What of the tenant's spec goes down: a list of what may, everything else is left out or refused.
-fn desired_spec(
-    facts: &ClaimFacts,
-    claim: &PersistentVolumeClaim,
-    policy: &Policy,
-) -> Result<Desired, Reason> {
-    let Some(spec) = &claim.spec else {
-        return Err(Reason::new("NoSpec", "the claim has no spec"));
-    };
-    // What is carried down stays so, whatever the rules are by now.
-    let on_host = facts.live_host_claim().filter(|host| is_carried_for(host, claim, policy));
-    let class = match on_host {
-        Some(host) => host.spec.as_ref().and_then(|spec| spec.storage_class_name.clone()),
-        None => match host_class(facts, claim, policy)? {
-            Ok(class) => class,
-            Err(instead) => return Ok(instead),
-        },
-    };
-    if spec.selector.is_some() {
-        return Err(Reason::new(
-            "SelectorRefused",
-            "spec.selector would choose among the host's volumes; leave it out",
-        ));
-    }
-    let volume = match named_volume(facts, claim, policy)? {
-        Ok(volume) => volume,
-        Err(instead) => return Ok(instead),
-    };
-    let size = spec.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
-    let attributes = spec.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty());
-    let attributes = match attributes {
-        None => None,
-        Some(name) => match policy.tenant.attributes_classes.on_host(Some(name)) {
-            HostClass::Named(host) => Some(host),
-            HostClass::NotAllowed => {
-                return Err(Reason::new(
-                    "AttributesClassNotAllowed",
-                    format!("volume attributes class {name} is not allowed for this tenant"),
-                ));
-            }
-        },
-    };
-    Ok(Desired::Spec(Box::new(PersistentVolumeClaimSpec {
-        access_modes: spec.access_modes.clone(),
-        volume_mode: spec.volume_mode.clone(),
-        resources: size.map(|size| VolumeResourceRequirements {
-            requests: Some(BTreeMap::from([("storage".to_owned(), size.clone())])),
-            limits: None,
-        }),
-        storage_class_name: class,
-        volume_attributes_class_name: attributes,
-        data_source: data_source(spec, &facts.key.namespace)?,
-        volume_name: volume,
-        ..PersistentVolumeClaimSpec::default()
-    })))
-}
-
-/// The class that the host claim names, or what becomes of the claim instead.
-fn host_class(
-    facts: &ClaimFacts,
-    claim: &PersistentVolumeClaim,
-    policy: &Policy,
-) -> Result<Result<Option<String>, Desired>, Reason> {
-    let named = class_name(claim);
-    let rules = &policy.tenant.classes;
-    let in_tenant = named.and_then(|name| facts.live_tenant_class(name));
-    if let Some(class) = in_tenant.filter(|class| class.provisioner != PROVISIONER) {
-        let not_allowed = rules.on_host(named) == HostClass::NotAllowed;
-        match policy.tenant.binder {
-            Binder::Tenant => return Ok(Err(Desired::TenantsOwn)),
-            _ if not_allowed => return Ok(Err(Desired::TenantsOwn)),
-            // Its own provisioner may be about to make a volume for the claim, too.
-            Binder::Unknown => {
-                let name = class.metadata.name.clone().unwrap_or_default();
-                return Ok(Err(Desired::BinderUnknown(name)));
-            }
-            Binder::Carrick => {}
-        }
-    }
-    let class = match rules.on_host(named) {
-        HostClass::Named(class) => Some(class),
-        // Where facts are still coming in, a claim that was carried down is not refused for it.
-        HostClass::NotAllowed if is_bound_unseen(facts, claim, policy) => {
-            return Ok(Err(Desired::NotSeenYet));
-        }
-        HostClass::NotAllowed => {
-            let message = match named {
-                Some(name) => format!("storage class {name:?} is not allowed for this tenant"),
-                None => "the claim names no storage class and the tenant has no default".to_owned(),
-            };
-            return Err(Reason::new("ClassNotAllowed", message));
-        }
-    };
-    let waits_for_class = policy.tenant.binder == Binder::Tenant
-        && named.is_some_and(|name| !name.is_empty())
-        && in_tenant.is_none();
-    Ok(match named {
-        Some(name) if waits_for_class => Err(Desired::NotPublishedYet(name.to_owned())),
-        _ => Ok(class),
-    })
-}
-
-/// A volume may be named only if it was carried up for this very claim name; then the host claim
-/// names it too, so that no other one can take its place.
-fn named_volume(
-    facts: &ClaimFacts,
-    claim: &PersistentVolumeClaim,
-    policy: &Policy,
-) -> Result<Result<Option<String>, Desired>, Reason> {
-    let Some(name) = volume_name(claim) else {
-        return Ok(Ok(None));
-    };
-    let volume = facts.host_volumes.get(name);
-    let carried_up =
-        volume.is_some_and(|fact| volume_locator(&fact.object, policy) == VolumeLocator::Ours);
-    let bound_to_it = facts.host_claim.as_ref().is_some_and(|fact| {
-        volume_name(&fact.object) == Some(name) && is_carried_for(&fact.object, claim, policy)
-    });
-    if carried_up || bound_to_it {
-        return Ok(Ok(Some(name.to_owned())));
-    }
-    // Where facts are still coming in, a claim that was carried down is not refused for it.
-    let carried_down = has_finalizer(&claim.metadata, &policy.names.finalizer());
-    if carried_down && volume.is_none() && facts.host_claim.is_none() {
-        return Ok(Err(Desired::NotSeenYet));
-    }
-    Err(Reason::new(
-        "VolumeNameRefused",
-        format!("spec.volumeName names {name}, which was not carried up to this tenant"),
-    ))
-}
-
-/// A data source goes down only if it is a claim of the same namespace.
-fn data_source(
-    spec: &PersistentVolumeClaimSpec,
-    own: &str,
-) -> Result<Option<TypedLocalObjectReference>, Reason> {
-    let is_claim = |group: Option<&str>, kind: &str| {
-        group.is_none_or(str::is_empty) && kind == "PersistentVolumeClaim"
-    };
-    let refused = |what: &str| {
-        Err(Reason::new(
-            "DataSourceRefused",
-            format!("{what} can't be a data source: only a claim of the same namespace can"),
-        ))
-    };
-    if let Some(reference) = &spec.data_source_ref {
-        let elsewhere = |namespace: &str| !namespace.is_empty() && namespace != own;
-        if reference.namespace.as_deref().is_some_and(elsewhere) {
-            return refused("an object of another namespace");
-        }
-        if !is_claim(reference.api_group.as_deref(), &reference.kind) {
-            return refused(&format!("a {}", reference.kind));
-        }
-    }
-    if let Some(source) = &spec.data_source
-        && !is_claim(source.api_group.as_deref(), &source.kind)
-    {
-        return refused(&format!("a {}", source.kind));
-    }
-    let name = spec.data_source_ref.as_ref().map(|reference| reference.name.clone());
-    let name = name.or_else(|| spec.data_source.as_ref().map(|source| source.name.clone()));
-    Ok(name.map(|name| TypedLocalObjectReference {
-        api_group: None,
-        kind: "PersistentVolumeClaim".to_owned(),
-        name,
-    }))
-}
-
-fn tenant_claim_ref(facts: &ClaimFacts) -> ObjectRef {
+/// The tenant's claim.
+pub(super) fn tenant_claim_ref(facts: &ClaimFacts) -> ObjectRef {
     ObjectRef::namespaced(Side::Tenant, Kind::Claim, &facts.key.namespace, &facts.key.claim)
+}
+
+/// The claim on the host: where it is, or would be.
+pub(super) fn host_claim_ref(facts: &ClaimFacts, policy: &Policy) -> ObjectRef {
+    let known = facts.live_host_namespace().and_then(|namespace| namespace.metadata.name.clone());
+    let namespace = known.unwrap_or_else(|| policy.locator(&facts.key.namespace).host_namespace());
+    ObjectRef::namespaced(Side::Host, Kind::Claim, namespace, &facts.key.claim)
 }
 
 fn write(object: ObjectRef, action: Action, why: &'static str) -> Decision {

@@ -3,7 +3,7 @@
 //!
 //! | service | file |
 //! |---|---|
-//! | downsyncer | [`down`] |
+//! | downsyncer | [`down`], `spec` (what goes down), `undo` (how it ends), [`namespace`] (cleaning up) |
 //! | storage-transformer | [`transform`] |
 //! | upsyncer | [`upsync`], [`classes`] |
 //! | status-syncer | [`status`], [`tell`] |
@@ -12,10 +12,13 @@
 
 pub mod classes;
 pub mod down;
+pub mod namespace;
 pub mod ownership;
+mod spec;
 pub mod status;
 pub mod tell;
 pub mod transform;
+mod undo;
 pub mod upsync;
 
 #[cfg(test)]

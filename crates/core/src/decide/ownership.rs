@@ -100,6 +100,16 @@ pub fn is_made_for(host: &PersistentVolumeClaim, tenant_uid: &str, policy: &Poli
     }
 }
 
+/// Whether a host claim was made for this very tenant claim, as it says itself.
+pub fn is_exactly_for(
+    host: &PersistentVolumeClaim,
+    claim: &PersistentVolumeClaim,
+    policy: &Policy,
+) -> bool {
+    matches!(claim_owner(host, policy), ClaimOwner::Uid(uid)
+        if Some(uid) == claim.metadata.uid.as_deref())
+}
+
 /// Whose a host volume is, by its locator.
 pub fn volume_locator(volume: &PersistentVolume, policy: &Policy) -> VolumeLocator {
     match annotation(&volume.metadata, &policy.names.locator()) {

@@ -8,13 +8,13 @@ use serde_json::json;
 
 use super::whole_way::assert_bound;
 use crate::{
-    decide::fixtures::{Actor, Refusal, Thing, VOLUME, World, policy_with},
+    decide::fixtures::{Actor, Refusal, Thing, VOLUME, World, policy_with, user_claim},
     names::{Domain, PROVISIONED_BY},
     policy::Binder,
 };
 
 /// What somebody does to the objects in between.
-const DISTURBANCES: usize = 17;
+const DISTURBANCES: usize = 22;
 
 fn disturb(world: &mut World, what: usize) {
     let merge = |world: &mut World, thing, patch| {
@@ -44,11 +44,30 @@ fn disturb(world: &mut World, what: usize) {
             let annotations = json!({(PROVISIONED_BY): "csi.example"});
             merge(world, Thing::TenantVolume, json!({"metadata": {"annotations": annotations}}));
         }
+        14 if world.get(Thing::TenantClaim).is_none() => {
+            world.create(Thing::TenantClaim, user_claim());
+        }
         14 => world.make_claim_again(),
         15 => world.pass(11),
         16 => {
             let stripped = json!({"metadata": {"labels": null, "finalizers": null}});
             merge(world, Thing::TenantVolume, stripped);
+        }
+        17 if world.get(Thing::TenantClaim).is_some() => world.begin_delete(Thing::TenantClaim),
+        18 => merge(
+            world,
+            Thing::TenantClaim,
+            json!({"metadata": {"finalizers": [names.finalizer()]}}),
+        ),
+        19 | 20 => {
+            let thing = if what == 19 { Thing::TenantClaim } else { Thing::TenantNamespace };
+            let soft = if world.written.len() % 2 == 0 { json!("backup") } else { json!(null) };
+            let annotations = json!({(names.soft_finalizer()): soft});
+            merge(world, thing, json!({"metadata": {"annotations": annotations}}));
+        }
+        21 => {
+            let annotations = json!({(names.deletion()): "2026-01-01T00:00:00Z"});
+            merge(world, Thing::TenantClaim, json!({"metadata": {"annotations": annotations}}));
         }
         _ => {}
     }

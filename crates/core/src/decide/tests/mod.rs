@@ -8,5 +8,6 @@ mod ownership;
 mod status;
 mod tell;
 mod transform;
+mod undo;
 mod upsync;
 mod whole_way;

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use carrick_core::{ClaimFacts, ClaimKey, Facet, FactSubject, Scope, TenantFacts, fact::FactError};
+use carrick_core::{
+    ClaimFacts, ClaimKey, Facet, Fact, FactSubject, Scope, TenantFacts,
+    decide::{namespace::NamespaceFacts, ownership::has_finalizer},
+    fact::FactError,
+};
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::{
     connect::Bus,
@@ -61,6 +67,48 @@ impl Bus {
         let mut facts = TenantFacts::new(tenant);
         let poison = take_in(&read, |facet, deleted, json| facts.insert(facet, deleted, json));
         Ok((facts, poison))
+    }
+
+    /// What is known of a namespace and of the claims in it; those in the tenant count that have this
+    /// finalizer.
+    pub async fn namespace_facts(
+        &self,
+        tenant: &str,
+        namespace: &str,
+        finalizer: &str,
+    ) -> Result<NamespaceFacts> {
+        let scope = Scope::Namespace { tenant: tenant.to_owned(), namespace: namespace.to_owned() };
+        let claims = |facet| {
+            let tokens = scope.tokens();
+            let claims = format!("{}.*.{facet}", tokens.trim_end_matches(".-"));
+            self.filter(Family::Facts, &claims)
+        };
+        let filters =
+            [self.facts_of(&scope, "host-namespace"), claims("host-claim"), claims("tenant-claim")];
+        let mut facts = NamespaceFacts { namespace: namespace.to_owned(), ..Default::default() };
+        for raw in self.last_messages(Family::Facts, &filters, 0).await? {
+            let meta = FactMeta::read(Some(&raw.headers));
+            match fact_subject(&raw).map(|subject| subject.facet) {
+                Ok(Facet::HostNamespace) => {
+                    // What can't be read is none of ours.
+                    let object = serde_json::from_slice(&raw.payload).ok();
+                    facts.host_namespace =
+                        object.map(|object| Fact { object, deleted: meta.deleted });
+                }
+                Ok(Facet::HostClaim) if meta.deleted => {
+                    facts.last_gone = facts.last_gone.max(Some(meta.observed));
+                }
+                Ok(Facet::TenantClaim) => {
+                    let claim = serde_json::from_slice::<PersistentVolumeClaim>(&raw.payload);
+                    let carried =
+                        claim.is_ok_and(|claim| has_finalizer(&claim.metadata, finalizer));
+                    facts.claims += usize::from(carried && !meta.deleted);
+                }
+                // What can't be read may well be a claim.
+                _ => facts.claims += 1,
+            }
+        }
+        Ok(facts)
     }
 
     /// The claims that anything is known of, even if it is only that they are gone: all, or those

@@ -7,6 +7,7 @@
 pub mod access;
 mod bound;
 pub mod client;
+mod contents;
 pub mod crd;
 pub mod error;
 pub mod lease;
@@ -23,6 +24,7 @@ pub mod watch;
 pub mod write;
 
 pub use client::{Client, ClientOptions, identity};
+pub use contents::contents;
 pub use error::{Class, Error};
 pub use lease::{Leader, LeaseOptions};
 pub use pool::{Pool, PoolOptions, TenantEvent, TenantHandle};

@@ -22,6 +22,7 @@ pub const ROLE: Role = Role {
     outcomes: &[],
     reads_classes: false,
     steps: None,
+    cleans_namespaces: false,
     writes_to_tenants: true,
     claim: decide::upsync::decide,
     tenant: Some(decide::classes::decide),

@@ -18,9 +18,9 @@ pub struct NamespaceFacts {
     pub namespace: String,
     /// The namespace on the host.
     pub host_namespace: Option<Fact<Namespace>>,
-    /// Host claims that are there.
-    pub host_claims: usize,
-    /// When the last one was seen to go; `None` if none is known.
+    /// Claims that are on the host, or are to be there.
+    pub claims: usize,
+    /// When the last one was seen to go from the host; `None` if none is known.
     pub last_gone: Option<Timestamp>,
 }
 
@@ -42,7 +42,7 @@ pub fn due(facts: &NamespaceFacts, policy: &Policy, grace: SignedDuration, now: 
     };
     let ours = is_ours(host, policy, &facts.namespace);
     let going = host.metadata.deletion_timestamp.is_some();
-    if policy.tenant.paused || facts.host_claims > 0 || !ours || going {
+    if policy.tenant.paused || facts.claims > 0 || !ours || going {
         return Due::No;
     }
     let made = host.metadata.creation_timestamp.as_ref().map(|Time(made)| *made);

@@ -29,6 +29,7 @@ mod tests {
             retry_min: Duration::from_millis(100),
             retry_max: Duration::from_secs(30),
             dead_after: 20,
+            namespace_grace: Duration::from_secs(30),
         };
         for (failures, shortest, longest) in [
             (0, 75, 100),

@@ -33,6 +33,8 @@ pub(super) struct Evaluator {
     pub(super) host: Client,
     pub(super) pool: Arc<Pool>,
     pub(super) metrics: Metrics,
+    /// How long after its last claim an empty host namespace is deleted.
+    pub(super) namespace_grace: SignedDuration,
     pub(super) overlay: Mutex<Overlay>,
     pub(super) seen: Mutex<Seen>,
     pub(super) journal: Mutex<Journal>,
@@ -54,6 +56,8 @@ pub(super) struct Cause {
 pub(super) enum Looked {
     /// Done for now; to be looked at again after this time, if any.
     Settled(Option<Duration>),
+    /// Done for now, as [`Settled`](Self::Settled); and this claim's host namespace may be empty.
+    Ended(Option<Duration>),
     /// These claims are to be looked at instead.
     Spread(Vec<ClaimKey>),
 }
@@ -68,7 +72,7 @@ pub(super) enum LookError {
     #[error("tenant {tenant} can't be reached: {problem}")]
     Silent { tenant: String, problem: ConnectionProblem },
     #[error("{0} was read and can't be used: {1}")]
-    Unreadable(ObjectRef, FactError),
+    NotReadable(ObjectRef, String),
     #[error("{0} is gone, read it again")]
     Gone(ObjectRef),
     #[error("the same write is decided again and again: {0}")]
@@ -81,13 +85,13 @@ impl LookError {
         match self {
             Self::Kubernetes(error) => error.class() == Class::Conflict,
             Self::Gone(_) => true,
-            Self::Bus(_) | Self::NoEffect(_) | Self::Silent { .. } | Self::Unreadable(..) => false,
+            Self::Bus(_) | Self::NoEffect(_) | Self::Silent { .. } | Self::NotReadable(..) => false,
         }
     }
 
     /// An error of a call to a control plane: one that says that a tenant as a whole does not
     /// answer is told apart.
-    fn of_call(error: carrick_k8s::Error, side: Side, tenant: &TenantHandle) -> Self {
+    pub(super) fn of_call(error: carrick_k8s::Error, side: Side, tenant: &TenantHandle) -> Self {
         match error.problem() {
             Some(problem) if side == Side::Tenant && problem.is_of_the_connection() => {
                 Self::Silent { tenant: tenant.name.clone(), problem: problem.clone() }
@@ -169,7 +173,13 @@ impl Evaluator {
         };
         match scope {
             Scope::Claim(key) => self.look_at_claim(key, &tenant, cause).await,
-            Scope::Namespace { .. } => Ok(Looked::Spread(self.bus.claims_in(Some(scope)).await?)),
+            // A fact about it is about all its claims.
+            Scope::Namespace { .. } if cause.not_before > 0 || !self.role.cleans_namespaces => {
+                Ok(Looked::Spread(self.bus.claims_in(Some(scope)).await?))
+            }
+            Scope::Namespace { namespace, .. } => {
+                Ok(Looked::Settled(self.clean(&tenant, namespace).await?))
+            }
             Scope::Tenant { tenant: name } => {
                 if self.role.writes_to_tenants {
                     self.client(Side::Tenant, &tenant).await?;
@@ -212,7 +222,10 @@ impl Evaluator {
             _ => lock(&self.seen).forget(key),
         }
         let recheck = told?.verdict.recheck().and_then(|after| Duration::try_from(after).ok());
-        Ok(Looked::Settled(recheck))
+        let ended = self.role.cleans_namespaces
+            && facts.live_host_claim().is_none()
+            && facts.live_host_namespace().is_some();
+        Ok(if ended { Looked::Ended(recheck) } else { Looked::Settled(recheck) })
     }
 
     async fn look_at_tenant(
@@ -322,12 +335,16 @@ impl Evaluator {
         for (object, answer) in asks.iter().zip(answers) {
             let facet = object.facet();
             let taken = facet.map_or(Ok(()), |facet| facts.confirm(&facet, answer));
-            taken.map_err(|error| LookError::Unreadable(object.clone(), error))?;
+            taken.map_err(|error| LookError::NotReadable(object.clone(), error.to_string()))?;
         }
         Ok(())
     }
 
-    async fn write(&self, client: &Client, write: &Write) -> Result<Written, carrick_k8s::Error> {
+    pub(super) async fn write(
+        &self,
+        client: &Client,
+        write: &Write,
+    ) -> Result<Written, carrick_k8s::Error> {
         let result = carrick_k8s::execute(client, write).await;
         let (counted, error) = match &result {
             Ok(Written::Applied(_) | Written::Deleted) => (WriteResult::Done, None),
@@ -349,7 +366,7 @@ impl Evaluator {
 
     /// The client to write with. A tenant's connection that is new, or did not answer last, is first
     /// asked whether it leads to the control plane that this Tenant was accepted with.
-    async fn client<'a>(
+    pub(super) async fn client<'a>(
         &'a self,
         side: Side,
         tenant: &'a TenantHandle,

@@ -8,6 +8,7 @@ mod backoff;
 mod evaluate;
 mod journal;
 mod lines;
+mod namespace;
 mod overlay;
 mod parking;
 mod publish;
@@ -25,7 +26,7 @@ use carrick_bus::{Bus, ConsumerSettings, DeadReport, Delivered, Delivery, Family
 use carrick_core::{ClaimKey, FactSubject, Outcome, Reason, Scope};
 use carrick_k8s::{Pool, PoolOptions, TenantEvent, WatchOptions, target};
 use futures::{Stream, StreamExt as _, stream};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::{sync::broadcast, task::JoinSet};
 
 pub use role::Role;
@@ -109,6 +110,8 @@ async fn connect(context: &Context, role: Role) -> anyhow::Result<(Arc<Evaluator
         overlay: Mutex::default(),
         seen: Mutex::default(),
         journal: Mutex::default(),
+        namespace_grace: SignedDuration::try_from(run.namespace_grace)
+            .unwrap_or(SignedDuration::MAX),
         verified: Mutex::default(),
     };
     Ok((Arc::new(evaluator), messages))
@@ -250,6 +253,13 @@ impl Loop {
     ) {
         let finished = match looked {
             Ok(Looked::Settled(recheck)) => Finished::Settled(recheck),
+            Ok(Looked::Ended(recheck)) => {
+                if let Scope::Claim(ClaimKey { tenant, namespace, .. }) = &scope {
+                    let (tenant, namespace) = (tenant.clone(), namespace.clone());
+                    self.queue.push_background(Scope::Namespace { tenant, namespace });
+                }
+                Finished::Settled(recheck)
+            }
             Ok(Looked::Spread(claims)) => {
                 if let Scope::Tenant { tenant } = &scope
                     && self.parking.release(tenant)
@@ -347,8 +357,17 @@ impl Loop {
     /// Has all claims looked at, when nothing else is to be done.
     async fn sweep(&mut self) {
         self.evaluator.metrics.swept();
-        match self.evaluator.bus.claims_in(None).await {
-            Ok(claims) => self.spread(claims),
+        match self.evaluator.bus.scopes_in(None).await {
+            Ok(scopes) => {
+                let cleans = self.evaluator.role.cleans_namespaces;
+                for scope in scopes {
+                    match scope {
+                        Scope::Claim(_) => self.queue.push_background(scope),
+                        Scope::Namespace { .. } if cleans => self.queue.push_background(scope),
+                        Scope::Namespace { .. } | Scope::Tenant { .. } => {}
+                    }
+                }
+            }
             Err(error) => {
                 tracing::warn!(%error, "The claims can't be listed, trying again");
                 self.sweep_at = Some(Instant::now() + SWEEP_AGAIN);

@@ -61,7 +61,8 @@ fn disturb(world: &mut World, what: usize) {
         ),
         19 | 20 => {
             let thing = if what == 19 { Thing::TenantClaim } else { Thing::TenantNamespace };
-            let soft = if world.written.len() % 2 == 0 { json!("backup") } else { json!(null) };
+            let soft =
+                if world.written.len().is_multiple_of(2) { json!("backup") } else { json!(null) };
             let annotations = json!({(names.soft_finalizer()): soft});
             merge(world, thing, json!({"metadata": {"annotations": annotations}}));
         }

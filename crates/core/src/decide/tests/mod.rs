@@ -4,6 +4,7 @@ mod classes;
 mod down;
 mod down_way;
 mod laws;
+mod namespace;
 mod ownership;
 mod status;
 mod tell;

@@ -24,7 +24,7 @@ fn delete_claim(world: &mut World) {
     world.merge(Thing::TenantClaim, &json!({"metadata": {"finalizers": [ours]}}));
 }
 
-fn annotate(world: &mut World, thing: Thing, key: &str, value: Value) {
+fn annotate(world: &mut World, thing: Thing, key: &str, value: &Value) {
     world.merge(thing, &json!({"metadata": {"annotations": {(key): value}}}));
 }
 
@@ -93,7 +93,7 @@ fn a_soft_finalizer_of_the_claim_or_its_namespace_holds_everything() {
             let mut world = if before { World::at(Stage::Bound) } else { deleted() };
             let soft = world.policy.names.soft_finalizer();
             for thing in things {
-                annotate(&mut world, *thing, &soft, json!("backup"));
+                annotate(&mut world, *thing, &soft, &json!("backup"));
             }
             if before {
                 assert_done(&world.decide(Actor::Down));
@@ -114,7 +114,7 @@ fn a_soft_finalizer_of_the_claim_or_its_namespace_holds_everything() {
             assert_held(&world.decide_on(Actor::Down, &facts), expected, by);
             // Cleared by "" and by going.
             for (thing, value) in things.iter().zip([json!(""), json!(null)]) {
-                annotate(&mut world, *thing, &soft, value);
+                annotate(&mut world, *thing, &soft, &value);
             }
             assert!(world.step(Actor::Down), "{expected}");
             assert_eq!(world.written.last(), Some(&"host claim deleted"));
@@ -126,8 +126,8 @@ fn a_soft_finalizer_of_the_claim_or_its_namespace_holds_everything() {
 fn the_soft_finalizer_of_another_sync_target_holds_nothing() {
     let mut world = deleted();
     let other = format!("{}x", world.policy.names.soft_finalizer());
-    annotate(&mut world, Thing::TenantClaim, &other, json!("backup"));
-    annotate(&mut world, Thing::TenantNamespace, &other, json!("backup"));
+    annotate(&mut world, Thing::TenantClaim, &other, &json!("backup"));
+    annotate(&mut world, Thing::TenantNamespace, &other, &json!("backup"));
     assert!(world.step(Actor::Down));
     assert!(world.get(Thing::HostClaim).is_none());
 }
@@ -152,7 +152,7 @@ fn a_claim_that_is_gone_takes_its_host_claim_with_it_unless_its_namespace_holds_
     let mut world = World::at(Stage::Bound);
     let soft = world.policy.names.soft_finalizer();
     world.delete(Thing::TenantClaim);
-    annotate(&mut world, Thing::TenantNamespace, &soft, json!("backup"));
+    annotate(&mut world, Thing::TenantNamespace, &soft, &json!("backup"));
     assert_held(&world.decide(Actor::Down), "HeldByNamespace", "backup");
     // Also where nothing is known of the claim any more.
     let mut facts = world.facts();
@@ -169,9 +169,9 @@ fn the_host_claim_of_a_forerunner_is_held_by_the_namespace() {
     let mut world = World::at(Stage::Bound);
     let soft = world.policy.names.soft_finalizer();
     world.make_claim_again();
-    annotate(&mut world, Thing::TenantNamespace, &soft, json!("backup"));
+    annotate(&mut world, Thing::TenantNamespace, &soft, &json!("backup"));
     assert_held(&world.decide(Actor::Down), "HeldByNamespace", "backup");
-    annotate(&mut world, Thing::TenantNamespace, &soft, json!(""));
+    annotate(&mut world, Thing::TenantNamespace, &soft, &json!(""));
     assert!(world.step(Actor::Down));
     assert_eq!(world.written.last(), Some(&"host claim deleted"));
 }
@@ -185,10 +185,10 @@ fn a_claim_that_is_taken_off_stays_in_the_tenant_without_our_marks() {
         let sync = json!({"metadata": {"labels": {(names.state()): "Sync"}}});
         world.merge(Thing::TenantClaim, &sync);
         let (soft, mark) = (names.soft_finalizer(), names.deletion());
-        annotate(&mut world, Thing::TenantClaim, &soft, json!("backup"));
-        annotate(&mut world, Thing::TenantClaim, &mark, json!("2026-01-01T00:00:00Z"));
+        annotate(&mut world, Thing::TenantClaim, &soft, &json!("backup"));
+        annotate(&mut world, Thing::TenantClaim, &mark, &json!("2026-01-01T00:00:00Z"));
         assert_held(&world.decide(Actor::Down), "HeldByClaim", "backup");
-        annotate(&mut world, Thing::TenantClaim, &soft, json!(null));
+        annotate(&mut world, Thing::TenantClaim, &soft, &json!(null));
         assert!(world.step(Actor::Down));
         assert!(world.get(Thing::HostClaim).is_none());
         assert!(world.step(Actor::Down));
@@ -206,7 +206,7 @@ fn a_mark_that_is_no_time_deletes_nothing() {
     let mut world = World::at(Stage::Bound);
     let mark = world.policy.names.deletion();
     for text in ["", "soon"] {
-        annotate(&mut world, Thing::TenantClaim, &mark, json!(text));
+        annotate(&mut world, Thing::TenantClaim, &mark, &json!(text));
         assert_refused(&world.decide(Actor::Down), "DeletionMarkInvalid");
     }
 }
@@ -229,7 +229,7 @@ fn with_a_tenant_that_is_removed_all_of_its_host_side_goes() {
 fn only_what_was_made_for_a_claim_is_deleted_with_it() {
     // Somebody else carried it down: whoever did deletes it, and the claim waits for that.
     let mut world = World::at(Stage::Bound);
-    annotate(&mut world, Thing::HostClaim, TENANT_CLAIM_UID, json!(null));
+    annotate(&mut world, Thing::HostClaim, TENANT_CLAIM_UID, &json!(null));
     delete_claim(&mut world);
     assert_waits(&world.decide(Actor::Down), "HostClaimStays");
     world.delete(Thing::TenantClaim);
@@ -244,7 +244,7 @@ fn only_what_was_made_for_a_claim_is_deleted_with_it() {
     // Nor is anything in a namespace that is not this tenant's.
     let mut world = deleted();
     let locator = world.policy.names.locator();
-    annotate(&mut world, Thing::HostNamespace, &locator, json!(null));
+    annotate(&mut world, Thing::HostNamespace, &locator, &json!(null));
     assert_waits(&world.decide(Actor::Down), "WaitingForNamespace");
 }
 

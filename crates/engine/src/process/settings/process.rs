@@ -150,6 +150,10 @@ pub struct LoopArgs {
     /// the longest pause
     #[arg(long, value_name = "NUMBER", env = "CARRICK_DEAD_AFTER", default_value = "20")]
     dead_after: String,
+    /// How long after its last claim an empty host namespace is deleted, as 30s; of use to the
+    /// downsyncer alone
+    #[arg(long, value_name = "DURATION", env = "CARRICK_NAMESPACE_GRACE", default_value = "30s")]
+    namespace_grace: String,
 }
 
 /// How the loop works on claims.
@@ -165,13 +169,16 @@ pub struct LoopSettings {
     pub retry_max: Duration,
     /// Failures after which a claim is put on the dead stream.
     pub dead_after: u32,
+    /// How long after its last claim an empty host namespace is deleted.
+    pub namespace_grace: Duration,
 }
 
 impl Validate for LoopArgs {
     type Settings = LoopSettings;
 
     fn validate(&self) -> Result<LoopSettings, Vec<String>> {
-        let Self { concurrency, call_timeout, retry_min, retry_max, dead_after } = self;
+        let Self { concurrency, call_timeout, retry_min, retry_max, dead_after, namespace_grace } =
+            self;
         let mut problems = Problems::default();
         let workers = problems.parse("concurrency", concurrency, number(1, 1024));
         let call_timeout = problems.parse("call-timeout", call_timeout, duration);
@@ -184,6 +191,7 @@ impl Validate for LoopArgs {
             problems.add("retry-max", retry_max, &allowed);
         }
         let dead_after = problems.parse("dead-after", dead_after, number(1, 1000));
+        let grace = problems.parse("namespace-grace", namespace_grace, duration);
         problems.finish(|| {
             Some(LoopSettings {
                 concurrency: usize::try_from(workers?).ok()?,
@@ -191,6 +199,7 @@ impl Validate for LoopArgs {
                 retry_min: min?,
                 retry_max: max?,
                 dead_after: dead_after?,
+                namespace_grace: grace?,
             })
         })
     }

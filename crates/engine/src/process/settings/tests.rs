@@ -41,6 +41,7 @@ fn the_defaults_are_those_of_the_design() {
         retry_min: Duration::from_millis(100),
         retry_max: Duration::from_secs(30),
         dead_after: 20,
+        namespace_grace: Duration::from_secs(30),
     };
     assert_eq!(run, expected);
 }

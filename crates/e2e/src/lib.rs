@@ -6,6 +6,7 @@ mod claims;
 mod installation;
 mod linked;
 mod measure;
+mod place;
 mod recorder;
 mod stage;
 mod tenants;
@@ -15,6 +16,7 @@ pub use claims::{claim, make_claims, make_namespace, phase, until_bound};
 pub use installation::{Installation, SERVICES, Said, program};
 pub use linked::{Pair, check_pair};
 pub use measure::{Measured, measure};
+pub use place::{Place, check_stays, until_gone};
 pub use recorder::{Recorder, Version};
 pub use stage::{Binder, CLASS, HOST_PATH, Stage, numbered};
 pub use tenants::{

@@ -123,7 +123,7 @@ impl Error {
         match status.code {
             409 | 410 => Self::Conflict { object, message },
             // A JSON patch whose test fails, or that removes what is not there, is answered so.
-            422 if causes(status) == 0 => Self::Conflict { object, message },
+            422 if causes(status) == 0 || is_going(status) => Self::Conflict { object, message },
             404 if kind(status) == "namespaces" => Self::Namespace { object, message },
             404 if is_about_an_object(status) => Self::NotFound { object },
             403 if is_terminating(status) => Self::Namespace { object, message },
@@ -180,6 +180,14 @@ fn is_terminating(status: &Status) -> bool {
     causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
+/// Whether an object was to get a finalizer, and is being deleted since.
+fn is_going(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.any(|cause| {
+        cause.field == "metadata.finalizers" && cause.message.contains("is being deleted")
+    })
+}
+
 /// The authorizer's words, as distinct from those of admission.
 fn lacks_rights(status: &Status) -> bool {
     status.message.contains("User \"") && status.message.contains("\" cannot ")
@@ -204,6 +212,9 @@ mod tests {
         let cause = json!([{"reason": "FieldValueForbidden", "field": "spec"}]);
         let rights = "persistentvolumes \"x\" is forbidden: User \"sa\" cannot patch resource";
         let going = json!([{"reason": "NamespaceTerminating"}]);
+        let words = "Forbidden: no new finalizers can be added if the object is being deleted";
+        let late = json!([{"reason": "FieldValueForbidden", "field": "metadata.finalizers",
+                           "message": words}]);
         for (status, expected) in [
             (json!({"code": 409, "reason": "Conflict"}), Class::Conflict),
             (json!({"code": 422, "reason": "Invalid", "details": {}}), Class::Conflict),
@@ -211,6 +222,10 @@ mod tests {
             (
                 json!({"code": 422, "reason": "Invalid", "details": {"causes": cause}}),
                 Class::Refused,
+            ),
+            (
+                json!({"code": 422, "reason": "Invalid", "details": {"causes": late}}),
+                Class::Conflict,
             ),
             (
                 json!({"code": 403, "reason": "Forbidden", "message": "exceeded quota"}),

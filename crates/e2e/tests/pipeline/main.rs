@@ -5,6 +5,7 @@ mod bad_input;
 mod bound;
 mod collisions;
 mod crashes;
+mod deletion;
 mod dev;
 mod doubled;
 mod hostile;

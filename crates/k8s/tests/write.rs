@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use carrick_core::{Action, Kind, ObjectRef, Side, Write};
-use carrick_k8s::{Class, Client, ClientOptions, Error, Written, execute, get, identity};
+use carrick_k8s::{Class, Client, ClientOptions, Error, Written, contents, execute, get, identity};
 use carrick_testbed::{ControlPlaneOptions, Testbed};
 use common::{options, plane};
 use serde_json::{Value, json};
@@ -87,6 +87,54 @@ async fn writes_and_what_becomes_of_them() -> Result<()> {
     );
     assert!(matches!(execute(&client, &told).await?, Written::Applied(_)));
     assert!(matches!(execute(&client, &told).await?, Written::Exists(_)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn only_what_was_seen_is_deleted_and_what_else_is_in_a_namespace_is_found() -> Result<()> {
+    let (_testbed, _host, client) = plane("write-delete").await?;
+    let found = contents(&client, "default").await?;
+    assert!(found.contains(&"services/kubernetes".to_owned()), "{found:?}");
+    let default = |name: &String| name.ends_with("/default") || name.contains("root-ca");
+    assert!(!found.iter().any(default), "every namespace has it: {found:?}");
+    let create = write(claim("data"), Action::Create(body("1Gi")));
+    let Written::Applied(made) = execute(&client, &create).await? else { panic!("not made") };
+    let found = contents(&client, "default").await?;
+    assert!(found.contains(&"persistentvolumeclaims/data".to_owned()), "{found:?}");
+
+    let text = |pointer: &str| made.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+    let (uid, version) = (text("/metadata/uid"), text("/metadata/resourceVersion"));
+    let delete = |uid: &str, version: &str| {
+        let action = Action::Delete { uid: uid.to_owned(), version: version.to_owned() };
+        write(claim("data"), action)
+    };
+    for other in [delete("other", &version), delete(&uid, "1")] {
+        assert_eq!(refused(&client, &other).await.class(), Class::Conflict, "{other:?}");
+    }
+    let finalizer =
+        json!([{"op": "add", "path": "/metadata/finalizers", "value": ["example.org/held"]}]);
+    let Written::Applied(held) = execute(&client, &patch(claim("data"), finalizer)).await? else {
+        panic!("not patched")
+    };
+    let version = held["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let Written::Applied(going) = execute(&client, &delete(&uid, &version)).await? else {
+        panic!("it can't be gone")
+    };
+    assert!(going["metadata"]["deletionTimestamp"].is_string(), "{going}");
+    let free = json!([{"op": "remove", "path": "/metadata/finalizers"}]);
+    execute(&client, &patch(claim("data"), free)).await?;
+    assert_eq!(get(&client, &claim("data")).await?, None);
+    assert_eq!(execute(&client, &delete(&uid, &version)).await?, Written::Deleted);
+
+    // Without finalizers it is gone at once.
+    let class = ObjectRef::cluster(Side::Host, Kind::Class, "fast");
+    let body = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+                      "metadata": {"name": "fast"}, "provisioner": "example.org/none"});
+    let create = write(class.clone(), Action::Create(body));
+    let Written::Applied(made) = execute(&client, &create).await? else { panic!("not made") };
+    let meta = serde_json::from_value(made["metadata"].clone())?;
+    let delete = write(class, Action::delete(&meta));
+    assert_eq!(execute(&client, &delete).await?, Written::Deleted);
     Ok(())
 }
 

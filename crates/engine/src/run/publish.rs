@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use carrick_bus::{ObjectVersion, StepReport};
-use carrick_core::{ClaimFacts, Fact, Kind, ObjectRef, Scope, Side};
+use carrick_core::{
+    ClaimFacts, Fact, Kind, ObjectRef, Scope, Side, decide::ownership::annotation,
+    names::TENANT_CLAIM_UID,
+};
 use jiff::Timestamp;
 use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
@@ -16,8 +19,7 @@ pub(super) fn report(
     facts: &ClaimFacts,
     (begun, entry): (Instant, &Entry),
 ) -> (StepReport, String) {
-    let claim = facts.live_tenant_claim();
-    let claim_uid = claim.and_then(|claim| claim.metadata.uid.clone()).unwrap_or_default();
+    let claim_uid = claim_uid(facts).unwrap_or_default().to_owned();
     let objects = versions(facts);
     let versions: Vec<_> = objects.iter().map(|object| object.rv.to_string()).collect();
     let reason = entry.reason.as_ref();
@@ -42,6 +44,13 @@ pub(super) fn report(
         time: Timestamp::now(),
     };
     (report, id)
+}
+
+/// The tenant claim that it is about; one that is gone may be known by its host claim alone.
+fn claim_uid(facts: &ClaimFacts) -> Option<&str> {
+    let claim = facts.tenant_claim.as_ref().map(Fact::uid);
+    let made_for = || annotation(&facts.live_host_claim()?.metadata, TENANT_CLAIM_UID);
+    claim.or_else(made_for)
 }
 
 /// The objects of a claim, as they are known.

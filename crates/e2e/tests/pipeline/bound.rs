@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result, ensure};
 use carrick_core::names::{PROVISIONED_BY, PROVISIONER};
 use carrick_e2e::{
     Binder, CLASS, HOST_PATH, Pair, SERVICES, Stage, make_claims, numbered, until_bound,
-    until_no_writes, until_ok,
+    until_gone, until_no_writes, until_ok,
 };
 use carrick_testbed::{Testbed, eventually};
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim},
     storage::v1::StorageClass,
 };
 use kube::{
@@ -71,7 +71,7 @@ async fn a_tenants_own_binder_is_not_fought_and_cannot_delete_the_hosts_data() -
         ensure!(!finalizers.contains(&stage.names().finalizer()), "{finalizers:?}");
 
         stage.carrick.check_alive()?;
-        check_data_outlives_claim(&stage, &pairs[0], &own).await
+        check_data_outlives_the_tenants_objects(&stage, &pairs, &own).await
     })
     .await
 }
@@ -117,29 +117,45 @@ async fn check_all_ours(client: &Client, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// With no service there to help or to delete anything, the claim goes; the tenant's controllers,
-/// which delete the data of a volume of their own, leave that of the host.
-async fn check_data_outlives_claim(
+/// With no service there to help or to delete anything, a claim, a volume, both, and the whole
+/// namespace go; the tenant's controllers, which delete the data of a volume of their own, leave
+/// that of the host.
+async fn check_data_outlives_the_tenants_objects(
     stage: &Stage<'_>,
-    pair: &Pair,
+    pairs: &[Pair],
     own: &PersistentVolumeClaim,
 ) -> Result<()> {
     for service in SERVICES {
         stage.carrick.kill(service, "0").await?;
     }
     let client = stage.client("vc").await?;
-    let file = folder_of(&pair.host_volume)?.join("kept");
-    fs::write(&file, "data").with_context(|| format!("write {}", file.display()))?;
-    delete_for_good(&client, &pair.tenant_claim, &stage.names().finalizer()).await?;
+    let finalizer = stage.names().finalizer();
+    let mut files = Vec::new();
+    for pair in pairs {
+        let file = folder_of(&pair.host_volume)?.join("kept");
+        fs::write(&file, "data").with_context(|| format!("write {}", file.display()))?;
+        files.push(file);
+    }
+    delete_for_good(&client, &pairs[0].tenant_claim, &finalizer).await?;
+    delete_volume_for_good(&client, &pairs[1]).await?;
+    delete_volume_for_good(&client, &pairs[2]).await?;
+    delete_for_good(&client, &pairs[2].tenant_claim, &finalizer).await?;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.delete(NAMESPACE, &DeleteParams::default()).await?;
+    for pair in &pairs[3..] {
+        until_finalizer_off(&client, &pair.tenant_claim, &finalizer).await?;
+    }
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let name = pair.tenant_volume.metadata.name.clone().context("a volume has a name")?;
-    until_ok("the tenant's volume to be released", CAP, async || {
-        let status = volumes.get(&name).await?.status.unwrap_or_default();
-        let phase = status.phase.as_deref();
-        ensure!(matches!(phase, Some("Released" | "Failed")), "its phase is {phase:?}");
-        Ok(())
-    })
-    .await?;
+    for pair in [&pairs[0], &pairs[3]] {
+        let name = pair.tenant_volume.metadata.name.clone().context("a volume has a name")?;
+        until_ok("the tenant's volume to be released", CAP, async || {
+            let status = volumes.get(&name).await?.status.unwrap_or_default();
+            let phase = status.phase.as_deref();
+            ensure!(matches!(phase, Some("Released" | "Failed")), "its phase is {phase:?}");
+            Ok(())
+        })
+        .await?;
+    }
 
     let spec = own.spec.clone().unwrap_or_default();
     let own_volume = volumes.get(&spec.volume_name.context("it is bound")?).await?;
@@ -151,9 +167,21 @@ async fn check_data_outlives_claim(
         Ok((!own_folder.exists()).then_some(()))
     })
     .await?;
-    let kept = fs::read_to_string(&file).context("the file in the host's volume is gone")?;
-    ensure!(kept == "data", "the file has {kept:?}");
+    for file in files {
+        let kept = fs::read_to_string(&file).context("the file in the host's volume is gone")?;
+        ensure!(kept == "data", "the file has {kept:?}");
+    }
     Ok(())
+}
+
+/// Deletes a volume of the tenant, whoever's finalizers are on it.
+async fn delete_volume_for_good(client: &Client, pair: &Pair) -> Result<()> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let name = pair.tenant_volume.metadata.name.as_deref().context("a volume has a name")?;
+    volumes.delete(name, &DeleteParams::default()).await?;
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    volumes.patch(name, &PatchParams::default(), &patch).await?;
+    until_gone(&volumes, name).await
 }
 
 /// Deletes a claim and takes Carrick's finalizer off it, until it is gone.
@@ -165,6 +193,17 @@ async fn delete_for_good(
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), NAMESPACE);
     let name = claim.metadata.name.as_deref().context("a claim has a name")?;
     claims.delete(name, &DeleteParams::default()).await?;
+    until_finalizer_off(client, claim, finalizer).await
+}
+
+/// Takes Carrick's finalizer off a claim that is being deleted, until it is gone.
+async fn until_finalizer_off(
+    client: &Client,
+    claim: &PersistentVolumeClaim,
+    finalizer: &str,
+) -> Result<()> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), NAMESPACE);
+    let name = claim.metadata.name.as_deref().context("a claim has a name")?;
     until_ok("the tenant's claim to go", CAP, async || {
         let Some(claim) = claims.get_opt(name).await? else { return Ok(()) };
         let finalizers = claim.metadata.finalizers.unwrap_or_default();

@@ -13,6 +13,7 @@ mod names;
 mod order;
 mod paused;
 mod pending;
+mod phases;
 
 use std::{collections::BTreeMap, time::Duration};
 

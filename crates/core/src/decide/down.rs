@@ -219,32 +219,36 @@ fn keep_up(
     for (key, value) in carried(claim.metadata.annotations.as_ref()) {
         patch = patch.annotation(key, value);
     }
-    match requested(spec).zip(host.spec.as_ref().and_then(requested)) {
-        None => {}
-        Some((wanted, present)) => match quantity::compare(wanted, present) {
-            Some(Ordering::Greater) if claim_phase(host) == "Bound" => {
-                patch = patch
-                    .test(&["spec", "resources", "requests", "storage"], json!(present))
-                    .replace(&["spec", "resources", "requests", "storage"], json!(wanted));
-            }
-            Some(Ordering::Less) => {
-                return Decision::refused(
-                    STEP,
-                    Reason::new(
-                        "ShrinkRefused",
-                        format!(
-                            "a claim can't shrink: {} are requested, the host has {}",
-                            wanted.0, present.0
-                        ),
-                    ),
-                );
-            }
-            _ => {}
-        },
+    let wanted = spec.volume_attributes_class_name.as_deref();
+    let present = host.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
+    if let Some(wanted) = wanted.filter(|wanted| Some(*wanted) != present) {
+        let path = ["spec", "volumeAttributesClassName"];
+        patch = patch.change(&path, present.map(|name| json!(name)), json!(wanted));
     }
-    match patch.build() {
-        None => Decision::done(STEP),
-        Some(patch) => write(object, Action::Patch(patch), "changes of the tenant's claim"),
+    let mut shrinks = None;
+    if let Some((wanted, present)) = requested(spec).zip(host.spec.as_ref().and_then(requested)) {
+        let path = ["spec", "resources", "requests", "storage"];
+        match quantity::compare(wanted, present) {
+            Some(Ordering::Greater) if claim_phase(host) == "Bound" => {
+                patch = patch.change(&path, Some(json!(present)), json!(wanted));
+            }
+            Some(Ordering::Less) => shrinks = Some((wanted, present)),
+            _ => {}
+        }
+    }
+    match (patch.build(), shrinks) {
+        (Some(patch), _) => write(object, Action::Patch(patch), "changes of the tenant's claim"),
+        (None, Some((wanted, present))) => Decision::refused(
+            STEP,
+            Reason::new(
+                "ShrinkRefused",
+                format!(
+                    "a claim can't shrink: {} are requested, the host has {}",
+                    wanted.0, present.0
+                ),
+            ),
+        ),
+        (None, None) => Decision::done(STEP),
     }
 }
 

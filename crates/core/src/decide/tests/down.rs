@@ -296,10 +296,30 @@ fn growth_goes_down_once_the_host_claim_is_bound_and_shrinking_is_refused() {
     world.merge(Thing::TenantClaim, &ask("2048Mi"));
     assert_done(&world.decide(Actor::Down));
     world.merge(Thing::TenantClaim, &ask("1Gi"));
+    // It holds up nothing else.
+    world.merge(Thing::TenantClaim, &json!({"metadata": {"labels": {"late": "too"}}}));
+    assert!(world.step(Actor::Down));
+    assert_eq!(entry(world.see(Thing::HostClaim), "labels", "late"), "too");
     let decision = world.decide(Actor::Down);
     assert_refused(&decision, "ShrinkRefused");
     world.merge(Thing::TenantClaim, &ask("much"));
     assert_done(&world.decide(Actor::Down));
+}
+
+#[test]
+fn another_attributes_class_goes_down_under_its_name_on_the_host() {
+    let class = "/spec/volumeAttributesClassName";
+    let mut world = World::at(Stage::Bound);
+    world.policy.tenant.attributes_classes = classes(&[("gold", "iops"), ("tin", "slow")]);
+    for (tenant, host) in [("gold", "iops"), ("tin", "slow")] {
+        let patch = json!({"spec": {"volumeAttributesClassName": tenant}});
+        world.merge(Thing::TenantClaim, &patch);
+        assert!(world.step(Actor::Down));
+        assert_eq!(text(world.see(Thing::HostClaim), class), host);
+        assert_done(&world.decide(Actor::Down));
+    }
+    world.merge(Thing::TenantClaim, &json!({"spec": {"volumeAttributesClassName": "iops"}}));
+    assert_refused(&world.decide(Actor::Down), "AttributesClassNotAllowed");
 }
 
 #[test]

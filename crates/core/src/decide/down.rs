@@ -222,15 +222,15 @@ fn keep_up(
     let wanted = spec.volume_attributes_class_name.as_deref();
     let present = host.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
     if let Some(wanted) = wanted.filter(|wanted| Some(*wanted) != present) {
-        let path = ["spec", "volumeAttributesClassName"];
-        patch = patch.change(&path, present.map(|name| json!(name)), json!(wanted));
+        let field = ["spec", "volumeAttributesClassName"];
+        patch = patch.change(&field, present.map(|name| json!(name)), json!(wanted));
     }
     let mut shrinks = None;
     if let Some((wanted, present)) = requested(spec).zip(host.spec.as_ref().and_then(requested)) {
-        let path = ["spec", "resources", "requests", "storage"];
+        let field = ["spec", "resources", "requests", "storage"];
         match quantity::compare(wanted, present) {
             Some(Ordering::Greater) if claim_phase(host) == "Bound" => {
-                patch = patch.change(&path, Some(json!(present)), json!(wanted));
+                patch = patch.change(&field, Some(json!(present)), json!(wanted));
             }
             Some(Ordering::Less) => shrinks = Some((wanted, present)),
             _ => {}

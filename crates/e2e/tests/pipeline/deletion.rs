@@ -195,6 +195,7 @@ async fn a_claim_made_again_is_never_linked_to_the_volume_of_its_forerunner() ->
         let again = TENANTS.map(|(tenant, _)| again_and_again(&stage, tenant));
         try_join_all(again).await?;
         held_while_nobody_was_there(&stage).await?;
+        held_while_the_tenant_does_not_answer(&stage).await?;
         let planes = [&stage.host, stage.tenant("kcp")?, stage.tenant("vc")?];
         until_no_writes(&planes, Duration::from_secs(10), CAP).await
     })
@@ -275,4 +276,25 @@ async fn held_while_nobody_was_there(stage: &Stage<'_>) -> Result<()> {
     let made_for = new.host_claim.metadata.annotations.clone().unwrap_or_default();
     ensure!(made_for.get(TENANT_CLAIM_UID) == new.tenant_claim.metadata.uid.as_ref());
     Ok(())
+}
+
+/// Whether something holds a claim is the tenant's to say: while it can't be asked, nothing goes.
+async fn held_while_the_tenant_does_not_answer(stage: &Stage<'_>) -> Result<()> {
+    let tenant = "kcp";
+    let (place, pairs) = bound(stage, tenant, "team-silent", &["data"]).await?;
+    stage.carrick.kill("downsyncer", "1").await?;
+    place.delete_claim("data").await?;
+    until_shown(stage, &format!("{tenant}/team-silent"), "(deleting)").await?;
+    let server = stage.tenant(tenant)?.api_server().context("it runs")?;
+    server.pause()?;
+    stage.carrick.start("downsyncer", "2")?;
+    let uid = pairs[0].host_claim.metadata.uid.as_deref();
+    let held = async {
+        until_shown(stage, &format!("{tenant}/team-silent"), "delete held").await?;
+        check_stays(&place.host_claims(), "data", uid).await
+    };
+    let held = held.await;
+    server.resume()?;
+    held?;
+    place.until_claim_gone("data").await
 }

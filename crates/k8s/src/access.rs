@@ -79,9 +79,13 @@ pub fn rules() -> Vec<PolicyRule> {
         rule("", "namespaces", &["get", "list", "watch"]),
         rule("", "persistentvolumeclaims", &["get", "list", "watch", "patch"]),
         rule("", "persistentvolumeclaims/status", &["patch"]),
-        rule("", "persistentvolumes", &["get", "list", "watch", "create", "patch"]),
+        rule("", "persistentvolumes", &["get", "list", "watch", "create", "patch", "delete"]),
         rule("", "persistentvolumes/status", &["patch"]),
-        rule("storage.k8s.io", "storageclasses", &["get", "list", "watch", "create", "patch"]),
+        rule(
+            "storage.k8s.io",
+            "storageclasses",
+            &["get", "list", "watch", "create", "patch", "delete"],
+        ),
         rule("events.k8s.io", "events", &["create", "patch"]),
     ]
 }
@@ -147,7 +151,11 @@ mod tests {
             let all = rule.verbs.iter().chain(rule.resources.iter().flatten());
             let all: Vec<_> = all.chain(rule.api_groups.iter().flatten()).collect();
             assert!(!all.iter().any(|word| word.contains('*')), "{all:?}");
-            assert!(!all.iter().any(|word| *word == "secrets" || *word == "delete"), "{all:?}");
+            assert!(!all.iter().any(|word| *word == "secrets"), "{all:?}");
+            // A tenant's claims and namespaces are its own to delete.
+            let deletes = all.iter().any(|word| *word == "delete");
+            let ours = ["persistentvolumes", "storageclasses"];
+            assert!(!deletes || all.iter().any(|word| ours.contains(&word.as_str())), "{all:?}");
         }
     }
 

@@ -15,7 +15,9 @@ use serde_json::json;
 
 use super::{
     claim_phase,
-    ownership::{ClaimOwner, annotation, check_host_namespace, claim_owner, has_finalizer},
+    ownership::{
+        ClaimOwner, annotation, check_host_namespace, claim_owner, has_finalizer, is_exactly_for,
+    },
     spec::{Desired, desired_spec},
     undo, volume_name,
 };
@@ -46,14 +48,14 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
         return Decision::ignored(STEP);
     };
     let meta = &claim.metadata;
-    let carried = has_finalizer(meta, &policy.names.finalizer());
     let select = &policy.tenant.select;
     let selected = select.selects(&policy.names, &facts.key.namespace, meta.labels.as_ref());
-    // What is carried down stays so, whatever is selected by now.
-    if !selected && !carried {
+    // What is carried down stays so, whatever is selected by now; the host says what is.
+    let is_its = |host: &PersistentVolumeClaim| is_exactly_for(host, claim, policy);
+    if !selected && !facts.live_host_claim().is_some_and(is_its) {
         return Decision::ignored(STEP);
     }
-    if carried
+    if has_finalizer(meta, &policy.names.finalizer())
         && was_bound(facts, claim)
         && let Some(lost) = lost_sight(facts, policy)
     {

@@ -165,8 +165,16 @@ fn a_claim_that_is_not_to_be_carried_down_is_left_alone() {
     ];
     for select in selections {
         let mut world = World::new();
-        world.policy.tenant.select = select;
+        world.policy.tenant.select = select.clone();
         assert_ignored(&world.decide(Actor::Down));
+        // Our finalizer is the tenant's to forge; a host claim is not.
+        let ours = world.policy.names.finalizer();
+        world.merge(Thing::TenantClaim, &json!({"metadata": {"finalizers": [ours]}}));
+        assert_ignored(&world.decide(Actor::Down));
+        let mut carried = World::at(Stage::Bound);
+        carried.policy.tenant.select = select;
+        carried.merge(Thing::TenantClaim, &json!({"metadata": {"labels": {"late": "too"}}}));
+        assert!(carried.step(Actor::Down), "what is carried stays in step");
     }
     for actor in Actor::SERVICES {
         for stage in Stage::ALL {

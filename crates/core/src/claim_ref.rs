@@ -62,12 +62,14 @@ pub fn parse_diff(diff: &str) -> Result<ObjectReference, DiffError> {
     serde_json::from_value(replace.value.clone()).map_err(|_| DiffError::NotOneClaimRef)
 }
 
-/// Applies an `upsyncdiff` to a volume.
-pub fn apply_diff(volume: &mut PersistentVolume, diff: &str) -> Result<(), DiffError> {
-    let reference = parse_diff(diff)?;
+/// Makes a volume point at a claim, as an `upsyncdiff` says: its claimRef is replaced whole.
+pub fn point_at(
+    volume: &mut PersistentVolume,
+    reference: &ObjectReference,
+) -> Result<(), DiffError> {
     let spec = volume.spec.as_mut().ok_or(DiffError::NoClaimRef)?;
     let claim_ref = spec.claim_ref.as_mut().ok_or(DiffError::NoClaimRef)?;
-    *claim_ref = reference;
+    claim_ref.clone_from(reference);
     Ok(())
 }
 
@@ -83,6 +85,10 @@ pub fn names_claim(reference: &ObjectReference, claim: &PersistentVolumeClaim) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn apply(volume: &mut PersistentVolume, diff: &str) -> Result<(), DiffError> {
+        point_at(volume, &parse_diff(diff)?)
+    }
 
     fn claim() -> PersistentVolumeClaim {
         serde_json::from_value(json!({"metadata": {
@@ -111,7 +117,7 @@ mod tests {
                 "name": "data", "uid": "u1", "resourceVersion": "5"}}])
         );
         let mut volume = volume();
-        apply_diff(&mut volume, &diff).unwrap();
+        apply(&mut volume, &diff).unwrap();
         let spec = volume.spec.unwrap();
         assert!(names_claim(spec.claim_ref.as_ref().unwrap(), &claim()));
         assert_eq!(spec.capacity.unwrap()["storage"].0, "1Gi", "nothing else changes");
@@ -134,11 +140,11 @@ mod tests {
         ];
         for (diff, expected) in refused {
             let mut changed = volume();
-            let error = apply_diff(&mut changed, diff).unwrap_err();
+            let error = apply(&mut changed, diff).unwrap_err();
             assert!(error.to_string().contains(expected), "{diff}: {error}");
             assert_eq!(changed, volume(), "{diff}");
         }
         let mut bare = PersistentVolume::default();
-        assert_eq!(apply_diff(&mut bare, &diff_for(&claim())), Err(DiffError::NoClaimRef));
+        assert_eq!(apply(&mut bare, &diff_for(&claim())), Err(DiffError::NoClaimRef));
     }
 }

@@ -16,7 +16,7 @@ use k8s_openapi::{
 };
 use serde::{Deserializer, de::DeserializeOwned};
 
-use crate::{step::StepRecord, subject::Facet};
+use crate::{step::StepRecord, subject::Facet, write::ObjectRef};
 
 /// A claim as both sides name it: by the tenant's namespace and claim name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -197,6 +197,12 @@ impl ClaimFacts {
         }
         self.confirmed.insert(facet.clone());
         Ok(())
+    }
+
+    /// Whether all these objects were confirmed.
+    pub fn knows(&self, objects: &[ObjectRef]) -> bool {
+        let confirmed = |facet: &Facet| self.confirmed.contains(facet);
+        objects.iter().all(|object| object.facet().as_ref().is_some_and(confirmed))
     }
 
     /// An object is gone: its last known state is kept.

@@ -20,6 +20,8 @@ pub const BETA_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Finalizer by which an API server keeps a claim that a pod uses.
 pub const IN_USE: &str = "kubernetes.io/pvc-protection";
+/// Finalizer by which an API server keeps a volume that is bound.
+pub const PV_IN_USE: &str = "kubernetes.io/pv-protection";
 /// Value of [`Names::delay`] while the tenant may not yet see `Bound`.
 pub const DELAYED: &str = "true";
 /// Value of [`Names::state`] on a volume that is carried up.

@@ -113,17 +113,16 @@ impl<'a> PatchBuilder<'a> {
         }
     }
 
-    /// Takes a finalizer off, if it is there.
+    /// Takes finalizers off, as far as they are there, from the very list that was seen.
     #[must_use]
-    pub fn without_finalizer(self, name: &str) -> Self {
+    pub fn without_finalizers(self, names: &[&str]) -> Self {
         let list = self.meta.finalizers.as_deref().unwrap_or_default();
-        match list.iter().position(|found| found == name) {
-            Some(index) => {
-                let index = index.to_string();
-                self.remove(&["metadata", "finalizers", &index], json!(name))
-            }
-            None => self,
+        let left: Vec<_> = list.iter().filter(|found| !names.contains(&found.as_str())).collect();
+        if left.len() == list.len() {
+            return self;
         }
+        let (seen, left) = (json!(list), json!(left));
+        self.change(&["metadata", "finalizers"], Some(seen), left)
     }
 
     /// Takes a label off, if it is there, as it was seen.

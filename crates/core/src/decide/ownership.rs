@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::{
-    claim_ref,
     identity::Locator,
     names::{PROVISIONED_BY, PROVISIONER, TENANT_CLAIM_UID, UPSYNC},
     policy::Policy,
@@ -139,7 +138,8 @@ pub fn is_marked(volume: &PersistentVolume, policy: &Policy) -> bool {
         && volume_locator(volume, policy) == VolumeLocator::Ours
 }
 
-/// Whether a volume in the tenant is the copy of this host volume, for this claim.
+/// Whether a volume in the tenant is the copy of this host volume, as it was marked for the claim
+/// with this uid.
 ///
 /// The tenant can write and remove every mark on it, but not change its source, which is immutable.
 /// So it needs the host's source; then one sign of ours that is left is enough, and without that
@@ -147,19 +147,31 @@ pub fn is_marked(volume: &PersistentVolume, policy: &Policy) -> bool {
 pub fn is_copy(
     volume: &PersistentVolume,
     host: &PersistentVolume,
-    claim: &PersistentVolumeClaim,
+    claim_uid: Option<&str>,
     policy: &Policy,
 ) -> bool {
     let (meta, names) = (&volume.metadata, &policy.names);
     let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let points_at = reference.and_then(|reference| reference.uid.as_deref());
     let signed = label(meta, &names.state()) == Some(UPSYNC)
         || has_finalizer(meta, &names.finalizer())
         || annotation(meta, PROVISIONED_BY) == Some(PROVISIONER)
-        || reference.is_some_and(|reference| claim_ref::names_claim(reference, claim));
-    signed
-        && is_marked(host, policy)
-        && meta.name == host.metadata.name
-        && has_source_of(volume, host)
+        || (points_at.is_some() && points_at == claim_uid);
+    signed && volume_locator(host, policy) == VolumeLocator::Ours && stands_for(volume, host)
+}
+
+/// Whether a volume in the tenant says itself that it is a copy: for where nothing is known of the
+/// host's volume any more. The tenant can forge that, to its own loss alone.
+pub fn has_our_marks(volume: &PersistentVolume, policy: &Policy) -> bool {
+    let (meta, names) = (&volume.metadata, &policy.names);
+    label(meta, &names.state()) == Some(UPSYNC)
+        && has_finalizer(meta, &names.finalizer())
+        && annotation(meta, PROVISIONED_BY) == Some(PROVISIONER)
+}
+
+/// Whether a volume in the tenant has the name and the source of this host volume.
+fn stands_for(volume: &PersistentVolume, host: &PersistentVolume) -> bool {
+    volume.metadata.name == host.metadata.name && has_source_of(volume, host)
 }
 
 fn has_source_of(volume: &PersistentVolume, host: &PersistentVolume) -> bool {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{
     claim_phase,
-    ownership::{annotation, is_copy, is_made_for},
+    ownership::{annotation, is_copy, is_made_for, is_marked},
     tell, volume_name,
 };
 use crate::{
@@ -68,9 +68,12 @@ fn bound(
     let Some(name) = volume_name(host) else {
         return Decision::waiting(Step::Status, "WaitingForVolume", "waits for the volume's name");
     };
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
     let copied = |volume: &&PersistentVolume| {
         let on_host = facts.live_host_volume(name);
-        on_host.is_some_and(|on_host| is_copy(volume, on_host, claim, policy))
+        on_host.is_some_and(|on_host| {
+            is_copy(volume, on_host, Some(uid), policy) && is_marked(on_host, policy)
+        })
     };
     let volume = facts.live_tenant_volume(name).filter(copied).filter(|v| points_at(v, claim));
     let Some(volume) = volume else {

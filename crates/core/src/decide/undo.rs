@@ -159,7 +159,7 @@ fn let_go(
     if let Some(ask) = ask(facts, policy, STEP) {
         return ask;
     }
-    let patch = PatchBuilder::new(&claim.metadata).test_version().without_finalizer(&finalizer);
+    let patch = PatchBuilder::new(&claim.metadata).test_version().without_finalizers(&[&finalizer]);
     let patch = match &claim.metadata.deletion_timestamp {
         Some(_) => patch,
         None => without_marks(patch, &claim.metadata, policy),
@@ -215,7 +215,5 @@ fn ask(facts: &ClaimFacts, policy: &Policy, step: Step) -> Option<Decision> {
         ObjectRef::cluster(Side::Tenant, Kind::Namespace, &facts.key.namespace),
         tenant_claim_ref(facts),
     ];
-    let known =
-        |object: &ObjectRef| object.facet().is_some_and(|facet| facts.confirmed.contains(&facet));
-    (!asks.iter().all(known)).then(|| Decision::ask(step, asks))
+    (!facts.knows(&asks)).then(|| Decision::ask(step, asks))
 }

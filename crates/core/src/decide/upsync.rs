@@ -1,18 +1,20 @@
-//! The upsyncer: carries a transformed volume up, and keeps its copy as the host's is.
+//! The upsyncer: carries a transformed volume up, keeps its copy as the host's is, and takes it away
+//! once the host's is gone.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
 use super::{
-    class_name,
-    ownership::{annotation, is_copy, is_made_for, is_marked},
-    volume_phase,
+    claim_phase, class_name,
+    down::host_claim_ref,
+    ownership::{annotation, has_our_marks, is_copy, is_made_for, is_marked},
+    volume_name, volume_phase,
 };
 use crate::{
     claim_ref,
-    fact::ClaimFacts,
-    names::{PROVISIONED_BY, PROVISIONER},
+    fact::{ClaimFacts, Fact},
+    names::{PROVISIONED_BY, PROVISIONER, PV_IN_USE},
     patch::PatchBuilder,
     policy::{Binder, Policy},
     step::{Reason, Step},
@@ -31,54 +33,98 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, _now: Timestamp) -> Decision 
     if policy.tenant.paused {
         return Decision::ignored(STEP);
     }
-    let decisions: Vec<_> = facts
+    let up = facts
         .host_volumes
         .values()
-        .filter_map(|fact| fact.live())
-        .filter(|volume| is_marked(volume, policy))
-        .filter(|volume| !is_left_over(facts, volume, policy))
-        .map(|volume| carry_up(facts, volume, policy))
-        .collect();
-    // A volume that can't be carried up holds up no other one.
-    let writes = decisions.iter().find(|decision| !decision.writes.is_empty());
-    let open = decisions.iter().find(|decision| decision.verdict != Verdict::Done);
-    let next = writes.or(open).or(decisions.first());
+        .filter_map(Fact::live)
+        .filter(|volume| is_marked(volume, policy) && !is_removed(facts, policy))
+        .filter_map(|volume| carry_up(facts, volume, policy));
+    let away = facts
+        .tenant_volumes
+        .iter()
+        .filter_map(|(name, fact)| Some((name, fact.live()?)))
+        .filter_map(|(name, copy)| take_away(facts, name, copy, policy));
+    // A volume that can't be carried up or taken away holds up no other one.
+    let decisions: Vec<_> = up.chain(away).collect();
+    let acts = |decision: &&Decision| !decision.writes.is_empty() || !decision.asks.is_empty();
+    let open = |decision: &&Decision| decision.verdict != Verdict::Done;
+    let next = decisions.iter().find(acts).or_else(|| decisions.iter().find(open));
+    let next = next.or(decisions.first());
     next.cloned().unwrap_or_else(|| Decision::ignored(STEP))
 }
 
-/// Whether a volume was carried up for an earlier claim of this name and is not bound for the
-/// claim that is there now: it says nothing about this one.
-fn is_left_over(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> bool {
-    let Some(claim) = facts.live_tenant_claim() else {
-        return false;
-    };
-    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    let bound_uid = host.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_ref());
-    let bound_for_it = facts.live_host_claim().is_some_and(|host_claim| {
-        is_made_for(host_claim, uid, policy) && host_claim.metadata.uid.as_ref() == bound_uid
-    });
-    let made_for = annotation(&host.metadata, &policy.names.diff())
-        .and_then(|diff| claim_ref::parse_diff(diff).ok());
-    !bound_for_it && made_for.is_some_and(|made_for| !claim_ref::names_claim(&made_for, claim))
+/// Whether the tenant is being removed and the claim's host side has gone: its copies go with it,
+/// also where the host keeps the volume.
+fn is_removed(facts: &ClaimFacts, policy: &Policy) -> bool {
+    policy.tenant.removing && facts.live_host_claim().is_none()
 }
 
-fn carry_up(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> Decision {
-    let Some(claim) = facts.live_tenant_claim() else {
-        return Decision::waiting(STEP, "WaitingForClaim", "waits to see the tenant's claim");
+/// The claim that a marked host volume was marked for.
+fn marked_for(host: &PersistentVolume, policy: &Policy) -> Result<ObjectReference, Reason> {
+    let refused = |message: String| Reason::new("DiffRefused", message);
+    let diff = annotation(&host.metadata, &policy.names.diff())
+        .ok_or_else(|| refused("the host volume is marked but has no upsyncdiff".to_owned()))?;
+    claim_ref::parse_diff(diff).map_err(|error| refused(error.to_string()))
+}
+
+/// Whether the host has bound a volume to the host claim that is there now.
+fn is_bound_here(facts: &ClaimFacts, host: &PersistentVolume) -> bool {
+    let bound = host.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_ref());
+    let claim = facts.live_host_claim().and_then(|claim| claim.metadata.uid.as_ref());
+    bound.is_some() && bound == claim
+}
+
+/// What to do about a marked host volume; `None` if it has nothing to do with this claim.
+fn carry_up(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> Option<Decision> {
+    let reference = match marked_for(host, policy) {
+        Ok(reference) => reference,
+        Err(reason) => return Some(Decision::refused(STEP, reason)),
     };
-    let copy = match copy_of(host, claim, policy) {
-        Ok(copy) => copy,
-        Err(reason) => return Decision::refused(STEP, reason),
+    let claim = facts.live_tenant_claim();
+    if let Some(claim) = claim.filter(|claim| claim_ref::names_claim(&reference, claim)) {
+        return Some(bring(facts, host, &reference, claim, policy));
+    }
+    let awaited = match claim {
+        Some(claim) => facts.live_host_claim().is_some_and(|found| {
+            is_made_for(found, claim.metadata.uid.as_deref().unwrap_or_default(), policy)
+        }),
+        None => facts.tenant_claim.is_none(),
+    };
+    if awaited && is_bound_here(facts, host) {
+        let of_this_name = reference.namespace.as_ref() == Some(&facts.key.namespace)
+            && reference.name.as_ref() == Some(&facts.key.claim);
+        return Some(if of_this_name {
+            let message = "waits to see the claim that the host volume was marked for";
+            Decision::waiting(STEP, "WaitingForClaim", message)
+        } else {
+            let message = "the upsyncdiff of the volume names another claim";
+            Decision::refused(STEP, Reason::new("DiffRefused", message))
+        });
+    }
+    outlives(facts, host, &reference, policy)
+}
+
+/// Carries a volume up for the claim that it was marked for, or puts its copy right.
+fn bring(
+    facts: &ClaimFacts,
+    host: &PersistentVolume,
+    reference: &ObjectReference,
+    claim: &PersistentVolumeClaim,
+    policy: &Policy,
+) -> Decision {
+    let Ok(copy) = copy_of(host, reference, class_of(host, claim, policy), policy) else {
+        let message = "waits for the host volume to name a claim again";
+        return Decision::waiting(STEP, "WaitingForVolume", message);
     };
     let name = host.metadata.name.clone().unwrap_or_default();
-    let write = |action, why| {
-        let object = ObjectRef::cluster(Side::Tenant, Kind::Volume, &name);
-        Decision::write(STEP, Write { object, action, why })
-    };
     let Some(present) = facts.live_tenant_volume(&name) else {
-        return write(Action::Create(json!(copy)), "volume carried up");
+        if !is_bound_here(facts, host) {
+            let message = "waits for the host to bind the claim to the volume";
+            return Decision::waiting(STEP, "WaitingForHost", message);
+        }
+        return write(&name, Action::Create(json!(copy)), "volume carried up");
     };
-    if !is_copy(present, host, claim, policy) {
+    if !is_copy(present, host, reference.uid.as_deref(), policy) {
         return Decision::refused(
             STEP,
             Reason::new(
@@ -88,49 +134,173 @@ fn carry_up(facts: &ClaimFacts, host: &PersistentVolume, policy: &Policy) -> Dec
         )
         .recheck(COLLISION_RECHECK);
     }
-    if present.metadata.deletion_timestamp.is_some() {
-        return Decision::waiting(
-            STEP,
-            "VolumeTerminating",
-            "waits for the tenant's volume, which is being deleted, to go",
-        );
+    let lost = is_lost_to_binder(facts, claim, &name, policy);
+    if present.metadata.deletion_timestamp.is_some() && !lost {
+        // It can't be undone: it goes, and is made again.
+        return let_go(present, &[&policy.names.finalizer()]);
     }
-    if let Some(patch) = repair(present, &copy) {
-        return write(Action::Patch(patch), "volume put right");
+    if lost {
+        let asks = vec![host_claim_ref(facts, policy)];
+        return if facts.knows(&asks) {
+            send_away(present, policy)
+        } else {
+            Decision::ask(STEP, asks)
+        };
+    }
+    keep_up(present, host, &copy, policy)
+}
+
+/// Whether a claim's host claim is gone although the claim stays, in a tenant whose own binder says
+/// what phase the claim has: as long as the volume is there it says `Bound`.
+fn is_lost_to_binder(
+    facts: &ClaimFacts,
+    claim: &PersistentVolumeClaim,
+    volume: &str,
+    policy: &Policy,
+) -> bool {
+    policy.tenant.binder == Binder::Tenant
+        && facts.live_host_claim().is_none()
+        && claim.metadata.deletion_timestamp.is_none()
+        && claim_phase(claim) == "Bound"
+        && volume_name(claim) == Some(volume)
+}
+
+/// The claim that a volume was marked for is gone, or another one, and the host keeps the volume:
+/// its copy stays too, as it is on the host.
+fn outlives(
+    facts: &ClaimFacts,
+    host: &PersistentVolume,
+    reference: &ObjectReference,
+    policy: &Policy,
+) -> Option<Decision> {
+    let name = host.metadata.name.as_deref().unwrap_or_default();
+    let present = facts.live_tenant_volume(name)?;
+    if !is_copy(present, host, reference.uid.as_deref(), policy) {
+        return None;
+    }
+    if present.metadata.deletion_timestamp.is_some() {
+        return Some(let_go(present, &[&policy.names.finalizer()]));
+    }
+    let class = present.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+    // Where the host's admin has taken the claimRef off, the volume is between two claims.
+    let copy = copy_of(host, reference, class, policy).ok()?;
+    Some(keep_up(present, host, &copy, policy)).filter(|decision| !decision.writes.is_empty())
+}
+
+fn keep_up(
+    present: &PersistentVolume,
+    host: &PersistentVolume,
+    copy: &PersistentVolume,
+    policy: &Policy,
+) -> Decision {
+    let name = present.metadata.name.clone().unwrap_or_default();
+    if let Some(patch) = repair(present, copy) {
+        return write(&name, Action::Patch(patch), "volume put right");
     }
     match status(present, host, policy) {
-        Some(patch) => write(Action::PatchStatus(patch), "volume status"),
+        Some(patch) => write(&name, Action::PatchStatus(patch), "volume status"),
         None => Decision::done(STEP),
     }
 }
 
-/// The volume as it is to stand in the tenant.
-fn copy_of(
+/// What to do about a volume in the tenant whose host volume is gone, or is not carried up any more;
+/// `None` if it stays, or is not ours.
+fn take_away(
+    facts: &ClaimFacts,
+    name: &str,
+    copy: &PersistentVolume,
+    policy: &Policy,
+) -> Option<Decision> {
+    let removed = is_removed(facts, policy);
+    let ours = match facts.host_volumes.get(name) {
+        None => has_our_marks(copy, policy),
+        Some(Fact { object: host, deleted: true }) => {
+            is_copy(copy, host, None, policy) || has_our_marks(copy, policy)
+        }
+        Some(Fact { object: host, .. }) if is_marked(host, policy) => {
+            removed && is_copy(copy, host, None, policy)
+        }
+        // Marks that are missing on a bound volume come back.
+        Some(Fact { object: host, .. }) => {
+            !is_bound_here(facts, host) && has_our_marks(copy, policy)
+        }
+    };
+    if !ours {
+        return None;
+    }
+    let mut asks = vec![ObjectRef::cluster(Side::Host, Kind::Volume, name)];
+    if removed {
+        asks.push(host_claim_ref(facts, policy));
+    }
+    if !facts.knows(&asks) {
+        return Some(Decision::ask(STEP, asks));
+    }
+    Some(send_away(copy, policy))
+}
+
+/// Deletes a copy. What protects a bound volume from its users protects nothing any more, and where
+/// nobody unbinds it would keep the copy for ever.
+fn send_away(copy: &PersistentVolume, policy: &Policy) -> Decision {
+    if copy.metadata.deletion_timestamp.is_some() {
+        return let_go(copy, &[&policy.names.finalizer(), PV_IN_USE]);
+    }
+    let name = copy.metadata.name.clone().unwrap_or_default();
+    write(&name, Action::delete(&copy.metadata), "volume taken away")
+}
+
+/// Takes these finalizers off a volume that is going.
+fn let_go(volume: &PersistentVolume, finalizers: &[&str]) -> Decision {
+    let builder = PatchBuilder::new(&volume.metadata).test_version();
+    let patch = builder.without_finalizers(finalizers).build();
+    match patch {
+        Some(patch) => {
+            let name = volume.metadata.name.clone().unwrap_or_default();
+            write(&name, Action::Patch(patch), "finalizer taken off a volume")
+        }
+        None => Decision::waiting(
+            STEP,
+            "VolumeTerminating",
+            "waits for the tenant's volume, which is being deleted, to go",
+        ),
+    }
+}
+
+fn write(name: &str, action: Action, why: &'static str) -> Decision {
+    let object = ObjectRef::cluster(Side::Tenant, Kind::Volume, name);
+    Decision::write(STEP, Write { object, action, why })
+}
+
+/// The class of a claim's volume under the tenant's name for it, not under the host's, whatever the
+/// rules are by now; `""` is left out of a volume.
+fn class_of(
     host: &PersistentVolume,
     claim: &PersistentVolumeClaim,
     policy: &Policy,
-) -> Result<PersistentVolume, Reason> {
-    let names = &policy.names;
-    let refused = |message: String| Reason::new("DiffRefused", message);
-    let diff = annotation(&host.metadata, &names.diff())
-        .ok_or_else(|| refused("the host volume is marked but has no upsyncdiff".to_owned()))?;
-    let reference = claim_ref::parse_diff(diff).map_err(|error| refused(error.to_string()))?;
-    if !claim_ref::names_claim(&reference, claim) {
-        return Err(refused("the upsyncdiff of the volume names another claim".to_owned()));
+) -> Option<String> {
+    let on_host = host.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
+    let classes = &policy.tenant.classes;
+    let default = classes.default.as_deref().filter(|default| {
+        let mapped = classes.mapped.get(*default);
+        mapped.is_some() && mapped == on_host.as_ref()
+    });
+    match class_name(claim).or(default) {
+        Some(class) => Some(class.to_owned()).filter(|class| !class.is_empty()),
+        None => on_host,
     }
+}
+
+/// The volume as it is to stand in the tenant, for the claim that it was marked for.
+fn copy_of(
+    host: &PersistentVolume,
+    reference: &ObjectReference,
+    class: Option<String>,
+    policy: &Policy,
+) -> Result<PersistentVolume, claim_ref::DiffError> {
+    let names = &policy.names;
     let mut copy = PersistentVolume { spec: host.spec.clone(), ..PersistentVolume::default() };
-    claim_ref::apply_diff(&mut copy, diff).map_err(|error| refused(error.to_string()))?;
+    claim_ref::point_at(&mut copy, reference)?;
     if let Some(spec) = &mut copy.spec {
-        // The class under the tenant's name for it, not under the host's, whatever the rules are by
-        // now; `""` is left out of a volume.
-        let classes = &policy.tenant.classes;
-        let default = classes.default.as_deref().filter(|default| {
-            let mapped = classes.mapped.get(*default);
-            mapped.is_some() && mapped == spec.storage_class_name.as_ref()
-        });
-        if let Some(class) = class_name(claim).or(default) {
-            spec.storage_class_name = Some(class.to_owned()).filter(|class| !class.is_empty());
-        }
+        spec.storage_class_name = class;
     }
     let meta = &mut copy.metadata;
     meta.name.clone_from(&host.metadata.name);

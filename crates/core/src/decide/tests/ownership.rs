@@ -66,7 +66,7 @@ fn is_copy_with(volume: &Value, host: &Value) -> bool {
     let facts = world.facts();
     let live = |volumes: &BTreeMap<_, Fact<PersistentVolume>>| volumes[VOLUME].object.clone();
     let (volume, host) = (live(&facts.tenant_volumes), live(&facts.host_volumes));
-    is_copy(&volume, &host, facts.live_tenant_claim().unwrap(), &world.policy)
+    is_copy(&volume, &host, Some(facts.tenant_claim.as_ref().unwrap().uid()), &world.policy)
 }
 
 #[test]
@@ -88,8 +88,8 @@ fn a_copy_has_the_hosts_source_and_one_sign_of_ours() {
         json_patch::merge(&mut only, &sign);
         assert!(is_copy_with(&only, &json!({})), "{sign}");
     }
-    let unmarked = json!({"metadata": {"labels": {(names.state()): null}}});
-    assert!(!is_copy_with(&json!({}), &unmarked), "nothing is to be carried up");
+    let foreign = json!({"metadata": {"annotations": {(names.locator()): null}}});
+    assert!(!is_copy_with(&json!({}), &foreign), "the host's volume is not this tenant's");
 }
 
 #[test]

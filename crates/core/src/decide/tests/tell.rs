@@ -137,8 +137,9 @@ fn a_bound_claim_whose_volume_is_going_is_told_after_ten_seconds_and_when_it_is_
         let actors = world.actors();
         world.settle(&actors);
         world.pass(3600);
-        let patch = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        world.merge(Thing::TenantVolume, &patch);
+        let others = json!(["example.org/held", world.policy.names.finalizer()]);
+        world.merge(Thing::TenantVolume, &json!({"metadata": {"finalizers": others}}));
+        world.begin_delete(Thing::TenantVolume);
         world.settle(&Actor::SERVICES);
         assert!(conditions(&world).is_empty(), "it may go at once");
         let decision = world.decide(Actor::Status);

@@ -63,11 +63,13 @@ fn a_diff_that_is_more_or_other_than_this_claims_reference_is_refused() {
         json!("garbage"),
         json!(name),
         json!(source),
-        json!(claim_ref::diff_for(&other)),
         json!(claim_ref::diff_for(&elsewhere)),
     ] {
         assert_refused(&with_diff(&diff).decide(Actor::Upsync), "DiffRefused");
     }
+    // The transformer names the claim that is there now in a moment.
+    let of_another = with_diff(&json!(claim_ref::diff_for(&other)));
+    assert_waits(&of_another.decide(Actor::Upsync), "WaitingForClaim");
 }
 
 #[test]
@@ -220,9 +222,14 @@ fn the_copy_has_the_class_under_the_tenants_name() {
 #[test]
 fn a_copy_that_is_going_and_a_claim_that_is_not_seen_are_waited_for() {
     let mut world = at_rest();
-    let patch = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-    world.merge(Thing::TenantVolume, &patch);
+    let others = json!(["kubernetes.io/pv-protection", world.policy.names.finalizer()]);
+    world.merge(Thing::TenantVolume, &json!({"metadata": {"finalizers": others}}));
+    world.begin_delete(Thing::TenantVolume);
+    assert!(world.step(Actor::Upsync), "our finalizer");
     assert_waits(&world.decide(Actor::Upsync), "VolumeTerminating");
+    world.delete(Thing::TenantVolume);
+    world.settle(&Actor::SERVICES);
+    assert_eq!(text(world.see(Thing::TenantVolume), "/spec/claimRef/uid"), world.uid());
     let world = World::at(Stage::Transformed);
     let mut facts = world.facts();
     facts.tenant_claim = None;
@@ -238,6 +245,8 @@ fn a_volume_left_over_from_an_earlier_claim_of_the_name_holds_up_nothing() {
     assert_ignored(&world.decide(Actor::Upsync));
     world.delete(Thing::HostClaim);
     world.merge(Thing::HostVolume, &json!({"status": {"phase": "Released"}}));
+    world.settle(&[Actor::Upsync]);
+    assert_eq!(text(world.see(Thing::TenantVolume), "/status/phase"), "Released");
     assert_ignored(&world.decide(Actor::Upsync));
     world.settle(&Actor::SERVICES);
     world.bind_on_host();
@@ -271,4 +280,95 @@ fn a_volume_is_created_already_safe_from_the_tenants_controllers() {
     assert!(!text(volume, "/spec/claimRef/uid").is_empty());
     assert!(volume["metadata"].get("uid").is_none());
     assert!(volume["metadata"].get("resourceVersion").is_none());
+}
+
+/// What stays of a claim that was deleted, with its host claim.
+fn without_claims(world: &mut World) {
+    world.delete(Thing::TenantClaim);
+    world.delete(Thing::HostClaim);
+}
+
+#[test]
+fn a_copy_goes_when_the_hosts_volume_is_gone_and_not_before() {
+    for bound in [true, false] {
+        let mut world = at_rest();
+        let protected = json!(["kubernetes.io/pv-protection", world.policy.names.finalizer()]);
+        world.merge(Thing::TenantVolume, &json!({"metadata": {"finalizers": protected}}));
+        if !bound {
+            without_claims(&mut world);
+        }
+        assert_eq!(world.decide(Actor::Upsync).writes, []);
+        // Not seen is not gone, nor is a tombstone alone proof.
+        let mut facts = world.facts();
+        facts.host_volumes.clear();
+        assert_eq!(world.decide_on(Actor::Upsync, &facts).writes, []);
+        let mut facts = world.facts();
+        facts.host_volumes.get_mut(VOLUME).unwrap().deleted = true;
+        assert_eq!(world.decide_on(Actor::Upsync, &facts).writes, []);
+        world.delete(Thing::HostVolume);
+        let mut forgotten = world.facts();
+        forgotten.host_volumes.clear();
+        let decision = world.decide_on(Actor::Upsync, &forgotten);
+        assert_eq!(only_write(&decision).why, "volume taken away");
+        assert!(world.step(Actor::Upsync) && world.step(Actor::Upsync));
+        assert!(world.get(Thing::TenantVolume).is_none());
+    }
+}
+
+#[test]
+fn a_volume_of_the_tenants_own_does_not_go_with_the_hosts() {
+    let mut world = at_rest();
+    world.merge(
+        Thing::TenantVolume,
+        &json!({"spec": {"csi": {"volumeHandle": "own"}},
+                                             "metadata": {"labels": null}}),
+    );
+    world.delete(Thing::HostVolume);
+    assert_ignored(&world.decide(Actor::Upsync));
+}
+
+#[test]
+fn a_copy_goes_when_the_host_takes_its_marks_off_and_not_from_a_bound_claim() {
+    let mut world = at_rest();
+    world.merge(Thing::HostVolume, &json!({"metadata": {"labels": null}}));
+    assert_eq!(world.decide(Actor::Upsync).writes, [], "the transformer puts them back");
+    without_claims(&mut world);
+    assert!(world.step(Actor::Upsync));
+    assert_eq!(world.written.last(), Some(&"volume taken away"));
+}
+
+#[test]
+fn a_retained_volume_outlives_its_claim_and_stays_in_step() {
+    let mut world = at_rest();
+    world.merge(Thing::HostVolume, &json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}));
+    without_claims(&mut world);
+    world.merge(Thing::HostVolume, &json!({"status": {"phase": "Released"}}));
+    world.settle(&Actor::SERVICES);
+    let copy = world.see(Thing::TenantVolume);
+    assert_eq!(text(copy, "/spec/persistentVolumeReclaimPolicy"), "Retain");
+    assert_eq!(text(copy, "/status/phase"), "Released");
+    let former = text(copy, "/spec/claimRef/uid").to_owned();
+    // The tenant frees it for a claim of its own: it is not the tenant's to free.
+    world.merge(Thing::TenantVolume, &json!({"spec": {"claimRef": null}}));
+    world.settle(&Actor::SERVICES);
+    assert_eq!(text(world.see(Thing::TenantVolume), "/spec/claimRef/uid"), former);
+    // Somebody on the host frees it: nothing is written until it is bound again.
+    world.merge(Thing::HostVolume, &json!({"spec": {"claimRef": null}}));
+    assert_eq!(world.decide(Actor::Upsync).writes, []);
+    // It is not made again for a claim that is gone.
+    let mut gone = at_rest();
+    without_claims(&mut gone);
+    gone.delete(Thing::TenantVolume);
+    assert_ignored(&gone.decide(Actor::Upsync));
+}
+
+#[test]
+fn with_a_removed_tenant_the_copies_go_too() {
+    let mut world = at_rest();
+    world.policy.tenant.removing = true;
+    assert_done(&world.decide(Actor::Upsync));
+    without_claims(&mut world);
+    assert!(world.step(Actor::Upsync) && world.step(Actor::Upsync));
+    assert!(world.get(Thing::TenantVolume).is_none());
+    assert!(world.get(Thing::HostVolume).is_some());
 }

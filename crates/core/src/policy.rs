@@ -167,6 +167,16 @@ impl ClassRules {
         }
     }
 
+    /// The tenant's name for a class of the host: the one that its claim uses, if that is it, else
+    /// the first that stands for it; `None` if none does.
+    pub fn in_tenant(&self, host: &str, named: Option<&str>) -> Option<String> {
+        let stands_for = |name: &str| self.on_host(Some(name)) == HostClass::Named(host.to_owned());
+        let mapped = self.mapped.iter().find(|(_, mapped)| *mapped == host);
+        let known = named.filter(|name| stands_for(name));
+        let known = known.or(mapped.map(|(name, _)| name.as_str()));
+        known.map(str::to_owned).or_else(|| stands_for(host).then(|| host.to_owned()))
+    }
+
     /// The classes to publish in the tenant, as (tenant name, host name), of those that the host
     /// has.
     pub fn published<'a>(

@@ -128,9 +128,18 @@ fn summary(facts: &ClaimFacts) -> Option<Row> {
 /// holds, else what a claim that is not bound waits for, else the newest step.
 fn telling(facts: &ClaimFacts) -> Option<&StepRecord> {
     let bound = facts.live_tenant_claim().is_some_and(|claim| claim_phase(claim) == "Bound");
-    tell::standing(facts)
+    let leaves = facts.live_tenant_claim().is_some_and(leaves);
+    tell::standing(facts, leaves)
         .or_else(|| tell::latest_wait(facts).filter(|_| !bound))
         .or_else(|| tell::steps_of(facts).max_by_key(|record| record.time))
+}
+
+/// Whether a claim is being deleted, or taken off whatever sync target this is.
+fn leaves(claim: &PersistentVolumeClaim) -> bool {
+    let meta = &claim.metadata;
+    let mut keys = meta.annotations.iter().flatten().map(|(key, _)| key);
+    meta.deletion_timestamp.is_some()
+        || keys.any(|key| key.starts_with("deletion.internal.workload."))
 }
 
 impl Listed for Row {

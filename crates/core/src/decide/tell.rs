@@ -11,10 +11,10 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha224};
 
-use super::claim_phase;
+use super::{claim_phase, ownership::annotation};
 use crate::{
     fact::ClaimFacts,
-    names::STORAGE_CONDITION,
+    names::{Names, STORAGE_CONDITION},
     patch::PatchBuilder,
     step::{Outcome, Step, StepRecord},
     write::{Action, Decision, Kind, ObjectRef, Side, Verdict, Write},
@@ -48,11 +48,16 @@ impl Problem {
 pub(super) fn decide(
     facts: &ClaimFacts,
     claim: &PersistentVolumeClaim,
+    names: &Names,
     mut decision: Decision,
     now: Timestamp,
 ) -> Decision {
+    if leaves(claim, names) {
+        return leaving(facts, claim, decision, now);
+    }
     // What this service itself refuses is seen now, and not as it once was.
-    let others = standing(facts).filter(|record| record.step != Step::Status).map(Problem::of);
+    let others = standing(facts, false).filter(|record| record.step != Step::Status);
+    let others = others.map(Problem::of);
     let stands = others.is_some();
     let problem = others.or_else(|| own(&decision));
     let problem = match (problem, waits_since(facts, claim, &decision, now)) {
@@ -78,6 +83,52 @@ pub(super) fn decide(
         };
     }
     decision
+}
+
+/// Of a claim that leaves it is told what holds or refuses that, and after a while what it waits for;
+/// one that has left and stays in the tenant is told so.
+fn leaving(
+    facts: &ClaimFacts,
+    claim: &PersistentVolumeClaim,
+    mut decision: Decision,
+    now: Timestamp,
+) -> Decision {
+    let record = steps_of(facts).find(|record| record.step == Step::Delete);
+    let problem = match record {
+        Some(record) if matches!(record.outcome, Outcome::Waiting | Outcome::Retrying) => {
+            let waited = now.duration_since(record.time).max(SignedDuration::ZERO);
+            if waited < PATIENCE {
+                decision.verdict = Verdict::Ignored(Some(PATIENCE - waited));
+                return decision;
+            }
+            Some(Problem::of(record))
+        }
+        Some(record) if record.outcome != Outcome::Done => Some(Problem::of(record)),
+        _ => own(&decision),
+    };
+    let over = claim.metadata.deletion_timestamp.is_none() && is_told(claim);
+    decision.writes = match &problem {
+        Some(problem) => complain(claim, problem, now),
+        None if over => {
+            let message = "the claim was taken off this sync target";
+            set_condition(claim, "True", "TakenOff", message, now).into_iter().collect()
+        }
+        None => Vec::new(),
+    };
+    if problem.is_some() && decision.writes.is_empty() {
+        decision.verdict = match decision.verdict {
+            Verdict::Done | Verdict::Ignored(None) => Verdict::Ignored(Some(STILL)),
+            other => other,
+        };
+    }
+    decision
+}
+
+/// Whether the claim is being deleted, or taken off this sync target: then what becomes of its host
+/// side is told, and nothing of how it got there.
+pub fn leaves(claim: &PersistentVolumeClaim, names: &Names) -> bool {
+    claim.metadata.deletion_timestamp.is_some()
+        || annotation(&claim.metadata, &names.deletion()).is_some()
 }
 
 /// Whether the claim may have waited long enough to be told so.
@@ -121,9 +172,11 @@ pub fn steps_of(facts: &ClaimFacts) -> impl Iterator<Item = &StepRecord> {
     facts.steps.iter().filter(move |record| Some(record.claim_uid.as_str()) == uid)
 }
 
-/// What some service refuses or holds, the earliest step first: steps after it only wait.
-pub fn standing(facts: &ClaimFacts) -> Option<&StepRecord> {
+/// What some service refuses or holds, the earliest step first: steps after it only wait. Of a claim
+/// that leaves, just what stands in the way of that.
+pub fn standing(facts: &ClaimFacts, leaves: bool) -> Option<&StepRecord> {
     steps_of(facts)
+        .filter(|record| (record.step == Step::Delete) == leaves)
         .filter(|record| matches!(record.outcome, Outcome::Refused | Outcome::Held))
         .min_by_key(|record| record.step)
 }

@@ -112,10 +112,12 @@ fn bring(
     claim: &PersistentVolumeClaim,
     policy: &Policy,
 ) -> Decision {
-    let Ok(copy) = copy_of(host, reference, class_of(host, claim, policy), policy) else {
+    let Ok(mut copy) = copy_of(host, reference, class_of(host, claim, policy), policy) else {
         let message = "waits for the host volume to name a claim again";
         return Decision::waiting(STEP, "WaitingForVolume", message);
     };
+    let named = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
+    name_attributes_class(&mut copy, named, policy);
     let name = host.metadata.name.clone().unwrap_or_default();
     let Some(present) = facts.live_tenant_volume(&name) else {
         if !is_bound_here(facts, host) {
@@ -183,7 +185,10 @@ fn outlives(
     }
     let class = present.spec.as_ref().and_then(|spec| spec.storage_class_name.clone());
     // Where the host's admin has taken the claimRef off, the volume is between two claims.
-    let copy = copy_of(host, reference, class, policy).ok()?;
+    let mut copy = copy_of(host, reference, class, policy).ok()?;
+    let spec = present.spec.as_ref();
+    let named = spec.and_then(|spec| spec.volume_attributes_class_name.as_deref());
+    name_attributes_class(&mut copy, named, policy);
     Some(keep_up(present, host, &copy, policy)).filter(|decision| !decision.writes.is_empty())
 }
 
@@ -286,6 +291,16 @@ fn class_of(
     match class_name(claim).or(default) {
         Some(class) => Some(class.to_owned()).filter(|class| !class.is_empty()),
         None => on_host,
+    }
+}
+
+/// Names the attributes class of a copy as the tenant does, or not at all.
+fn name_attributes_class(copy: &mut PersistentVolume, named: Option<&str>, policy: &Policy) {
+    if let Some(spec) = &mut copy.spec {
+        let on_host = spec.volume_attributes_class_name.take();
+        let classes = &policy.tenant.attributes_classes;
+        spec.volume_attributes_class_name =
+            on_host.and_then(|class| classes.in_tenant(&class, named));
     }
 }
 

@@ -1,11 +1,11 @@
 //! What the tenant sees of the host's claim, and when.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     decide::fixtures::{
         Actor, Refusal, Stage, Thing, World, assert_done, assert_ignored, assert_refused,
-        assert_waits, only_write, policy_with, text,
+        assert_waits, classes, only_write, policy_with, text,
     },
     names::Domain,
     policy::Binder,
@@ -199,4 +199,106 @@ fn the_host_claim_of_somebody_else_says_nothing() {
     world.pass(11);
     world.step(Actor::Status);
     assert_waits(&world.decide(Actor::Status), "WaitingForVolume");
+}
+
+/// With this status on the host claim.
+fn with_host_status(world: &mut World, status: &Value) {
+    world.merge(Thing::HostClaim, &json!({"status": status}));
+}
+
+#[test]
+fn a_bound_claim_whose_host_claim_is_gone_is_lost_and_one_that_never_was_is_not() {
+    let mut world = World::at(Stage::Bound);
+    // Not seen is not gone.
+    let mut facts = world.facts();
+    facts.host_claim = None;
+    assert!(world.decide_on(Actor::Status, &facts).writes.is_empty());
+    world.delete(Thing::HostClaim);
+    let mut forgotten = world.facts();
+    forgotten.host_claim = None;
+    assert_eq!(only_write(&world.decide_on(Actor::Status, &forgotten)).why, "host's phase");
+    assert!(world.step(Actor::Status));
+    assert_eq!(text(world.see(Thing::TenantClaim), "/status/phase"), "Lost");
+    world.settle(&Actor::SERVICES);
+    assert_eq!(text(world.see(Thing::TenantClaim), "/status/phase"), "Lost");
+    let mut never = World::at(Stage::CarriedDown);
+    never.delete(Thing::HostClaim);
+    assert!(never.decide(Actor::Status).writes.is_empty());
+    // Of one that is being deleted the host claim goes first.
+    let mut leaving = World::at(Stage::Bound);
+    leaving.begin_delete(Thing::TenantClaim);
+    leaving.delete(Thing::HostClaim);
+    assert!(leaving.decide(Actor::Status).writes.is_empty());
+    // A claim of the tenant's own is none of this.
+    let mut own = World::new();
+    own.merge(Thing::TenantClaim, &json!({"status": {"phase": "Bound"}}));
+    assert_ignored(&own.decide(Actor::Status));
+}
+
+#[test]
+fn the_whole_status_goes_up_and_what_is_the_tenants_own_survives() {
+    for binder in [Binder::Carrick, Binder::Tenant] {
+        let mut world = World::of(policy_with(Domain::KcpDev, binder));
+        let actors = world.actors();
+        world.settle(&actors);
+        world.policy.tenant.attributes_classes = classes(&[("gold", "iops")]);
+        let own = json!({"type": "example.org/Backup", "status": "True"});
+        world.merge(Thing::TenantClaim, &json!({"status": {"conditions": [own]}}));
+        let namespace = world.host_namespace();
+        let resizing = json!({"type": "Resizing", "status": "True",
+                              "message": format!("in {namespace}")});
+        let other = json!({"type": "example.org/OfTheHost", "status": "True"});
+        let modify = json!({"status": "InProgress", "targetVolumeAttributesClassName": "iops"});
+        with_host_status(
+            &mut world,
+            &json!({
+                "capacity": {"storage": "2Gi"}, "allocatedResources": {"storage": "3Gi"},
+                "allocatedResourceStatuses": {"storage": "ControllerResizeInProgress"},
+                "currentVolumeAttributesClassName": "iops", "modifyVolumeStatus": modify,
+                "conditions": [resizing, other],
+            }),
+        );
+        assert!(world.step(Actor::Status));
+        let status = world.see(Thing::TenantClaim)["status"].clone();
+        assert_eq!(status["capacity"]["storage"], "2Gi");
+        assert_eq!(status["allocatedResources"]["storage"], "3Gi");
+        assert_eq!(status["allocatedResourceStatuses"]["storage"], "ControllerResizeInProgress");
+        assert_eq!(status["currentVolumeAttributesClassName"], "gold");
+        assert_eq!(status["modifyVolumeStatus"]["targetVolumeAttributesClassName"], "gold");
+        let message = format!("in {}", crate::decide::fixtures::NAMESPACE);
+        let resizing = json!({"type": "Resizing", "status": "True", "message": message});
+        assert_eq!(status["conditions"], json!([own, resizing]));
+        assert_done(&world.decide(Actor::Status));
+        with_host_status(
+            &mut world,
+            &json!({
+                "allocatedResources": null, "allocatedResourceStatuses": null,
+                "modifyVolumeStatus": null, "conditions": null,
+            }),
+        );
+        assert!(world.step(Actor::Status));
+        let status = &world.see(Thing::TenantClaim)["status"];
+        assert_eq!(status["conditions"], json!([own]));
+        assert!(status.get("allocatedResources").is_none(), "{status}");
+        assert!(status.get("modifyVolumeStatus").is_none(), "{status}");
+        assert_done(&world.decide(Actor::Status));
+    }
+}
+
+#[test]
+fn a_claim_that_the_tenants_own_binder_has_bound_to_something_else_is_told_and_not_written() {
+    let mut world = World::of(policy_with(Domain::KcpDev, Binder::Tenant));
+    world.settle(&[Actor::Down]);
+    let own = json!({"spec": {"volumeName": "own"}, "status": {"phase": "Bound"}});
+    world.merge(Thing::TenantClaim, &own);
+    let facts = world.facts();
+    assert!(crate::decide::status::is_mismatched(&facts, &world.policy));
+    world.step(Actor::Status);
+    let condition = &world.see(Thing::TenantClaim)["status"]["conditions"][0];
+    assert_eq!(condition["reason"], "PhaseMismatch");
+    assert_eq!(world.tenant.list(crate::write::Kind::Event).count(), 1);
+    assert_eq!(text(world.see(Thing::TenantClaim), "/status/phase"), "Bound", "not fought");
+    assert!(world.decide(Actor::Status).writes.is_empty());
+    let bound = World::at(Stage::Bound);
+    assert!(!crate::decide::status::is_mismatched(&bound.facts(), &bound.policy));
 }

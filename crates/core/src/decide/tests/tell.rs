@@ -238,23 +238,23 @@ fn the_latest_wait_is_told_and_not_one_that_is_over() {
 
 #[test]
 fn the_conditions_of_others_survive() {
-    let resizing = json!({"type": "Resizing", "status": "True"});
+    let backup = json!({"type": "example.org/Backup", "status": "True"});
     let mut world = with_step(Stage::Bound, Step::Claim, Outcome::Refused, "ShrinkRefused");
-    world.merge(Thing::TenantClaim, &json!({"status": {"conditions": [resizing]}}));
+    world.merge(Thing::TenantClaim, &json!({"status": {"conditions": [backup]}}));
     let before = world.decide(Actor::Status);
     assert!(world.step(Actor::Status));
-    assert_eq!(conditions(&world)[0], resizing);
+    assert_eq!(conditions(&world)[0], backup);
     assert_eq!(ours(&world)["reason"], "ShrinkRefused");
     let repeated = before.writes.last().unwrap();
     assert!(world.apply(repeated).is_err(), "not appended a second time on old facts");
     // Another one comes before ours between the look and the write.
     world.steps[0].code = "SelectorRefused".to_owned();
     let before = world.decide(Actor::Status);
-    let moved = json!([{"type": "A", "status": "True"}, resizing, ours(&world)]);
+    let moved = json!([{"type": "A", "status": "True"}, backup, ours(&world)]);
     world.merge(Thing::TenantClaim, &json!({"status": {"conditions": moved}}));
     assert!(world.apply(before.writes.last().unwrap()).is_err(), "not over another one's");
     assert!(world.step(Actor::Status));
-    assert_eq!((conditions(&world).len(), &conditions(&world)[1]), (3, &resizing));
+    assert_eq!((conditions(&world).len(), &conditions(&world)[1]), (3, &backup));
 }
 
 #[test]
@@ -345,4 +345,48 @@ fn a_refusal_that_stands_is_looked_at_again_and_taken_back_when_it_is_over() {
     world.apply_all(&decision);
     assert_eq!(ours(&world)["status"], "True");
     assert!(world.decide(Actor::Status).verdict.recheck().is_none());
+}
+
+#[test]
+fn of_a_claim_that_leaves_it_is_told_what_holds_that_and_nothing_else() {
+    let mut world = World::at(Stage::Bound);
+    let uid = world.uid();
+    let held = record(Step::Delete, Outcome::Held, "HeldByClaim", &uid);
+    // Of a claim that stays nothing is said of an end that is not to come any more.
+    world.steps = vec![held.clone()];
+    assert!(world.decide(Actor::Status).writes.is_empty());
+    world.steps = vec![record(Step::Claim, Outcome::Refused, "ShrinkRefused", &uid), held];
+    world.begin_delete(Thing::TenantClaim);
+    let decision = world.decide(Actor::Status);
+    assert_eq!(whys(&decision.writes), ["condition"], "and no event");
+    world.apply_all(&decision);
+    assert_eq!(ours(&world)["reason"], "HeldByClaim");
+    assert!(world.decide(Actor::Status).writes.is_empty(), "told once");
+    // What it waits for is told after a while.
+    let mut waiting = record(Step::Delete, Outcome::Waiting, "InUse", &uid);
+    waiting.time = world.now;
+    world.steps = vec![waiting];
+    let decision = world.decide(Actor::Status);
+    assert_eq!(decision.verdict, Verdict::Ignored(Some(SignedDuration::from_secs(10))));
+    world.pass(10);
+    let decision = world.decide(Actor::Status);
+    world.apply_all(&decision);
+    assert_eq!(ours(&world)["reason"], "InUse");
+}
+
+#[test]
+fn a_claim_that_was_taken_off_is_told_so_in_the_end() {
+    let mut world = World::at(Stage::CarriedDown);
+    let mark = json!({(world.policy.names.deletion()): "2026-01-01T00:00:00Z"});
+    world.merge(Thing::TenantClaim, &json!({"metadata": {"annotations": mark}}));
+    let uid = world.uid();
+    world.steps = vec![record(Step::Delete, Outcome::Held, "HeldByClaim", &uid)];
+    let decision = world.decide(Actor::Status);
+    world.apply_all(&decision);
+    world.delete(Thing::HostClaim);
+    world.steps = vec![record(Step::Delete, Outcome::Done, "", &uid)];
+    let decision = world.decide(Actor::Status);
+    world.apply_all(&decision);
+    let condition = ours(&world);
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("TakenOff")));
 }

@@ -24,6 +24,7 @@ pub const ROLE: Role = Role {
     steps: None,
     cleans_namespaces: true,
     writes_to_tenants: true,
+    mismatched: None,
     claim: decide::down::decide,
     tenant: None,
 };

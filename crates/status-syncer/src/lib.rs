@@ -24,6 +24,7 @@ pub const ROLE: Role = Role {
     steps: Some(decide::status::needs_steps),
     cleans_namespaces: false,
     writes_to_tenants: true,
+    mismatched: Some(decide::status::is_mismatched),
     claim: decide::status::decide,
     tenant: None,
 };

@@ -24,6 +24,7 @@ pub const ROLE: Role = Role {
     steps: None,
     cleans_namespaces: false,
     writes_to_tenants: false,
+    mismatched: None,
     claim: decide::transform::decide,
     tenant: None,
 };

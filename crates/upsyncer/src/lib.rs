@@ -24,6 +24,7 @@ pub const ROLE: Role = Role {
     steps: None,
     cleans_namespaces: false,
     writes_to_tenants: true,
+    mismatched: None,
     claim: decide::upsync::decide,
     tenant: Some(decide::classes::decide),
 };

@@ -1,6 +1,6 @@
 //! Metrics: the registry of a process, and what the loop of each service in it counts.
 //!
-//! Labels are closed sets: services, steps, outcomes, kinds; never names or namespaces.
+//! Labels are closed sets: services, steps, outcomes, kinds, Tenants; never what a tenant names.
 
 use std::{
     fmt,
@@ -115,6 +115,11 @@ struct MessageLabels {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TenantLabels {
+    tenant: String,
+}
+
 /// From 1 ms to about 16 s.
 #[derive(Clone, Debug)]
 struct EvaluationBuckets;
@@ -134,6 +139,7 @@ struct Families {
     queue_claims: Family<ServiceLabels, Gauge>,
     dead: Family<ServiceLabels, Counter>,
     sweeps: Family<ServiceLabels, Counter>,
+    mismatches: Family<TenantLabels, Gauge>,
 }
 
 /// What the loop of one service counts. The services of a process share the metrics and differ in
@@ -156,6 +162,7 @@ impl Metrics {
                 queue_claims: Family::default(),
                 dead: Family::default(),
                 sweeps: Family::default(),
+                mismatches: Family::default(),
             };
             families.register(registry);
             families
@@ -167,6 +174,13 @@ impl Metrics {
     #[must_use]
     pub fn for_service(&self, service: &'static str) -> Self {
         Self { service, families: self.families.clone() }.at_zero()
+    }
+
+    /// So many claims of a tenant are seen bound there, and are not so on the host.
+    pub fn mismatches(&self, tenant: &str, count: usize) {
+        let labels = TenantLabels { tenant: tenant.to_owned() };
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.families.mismatches.get_or_create(&labels).set(count);
     }
 
     /// A claim was decided on, with this outcome (`None`: ignored), in this time, writes included.
@@ -252,8 +266,16 @@ impl Metrics {
 
 impl Families {
     fn register(&self, registry: &mut Registry) {
-        let Self { evaluations, evaluation_seconds, writes, messages, queue_claims, dead, sweeps } =
-            self.clone();
+        let Self {
+            evaluations,
+            evaluation_seconds,
+            writes,
+            messages,
+            queue_claims,
+            dead,
+            sweeps,
+            mismatches,
+        } = self.clone();
         registry.register("evaluations", "Decisions about claims", evaluations);
         let help = "Time of a decision with its writes";
         registry.register_with_unit("evaluation", help, Unit::Seconds, evaluation_seconds);
@@ -262,6 +284,8 @@ impl Families {
         registry.register("queue_claims", "Claims waiting or being worked on", queue_claims);
         registry.register("dead", "Claims put on the dead stream", dead);
         registry.register("sweeps", "Looks at all claims", sweeps);
+        let help = "Claims that their tenant sees bound and that are not so on the host";
+        registry.register("claim_phase_mismatch", help, mismatches);
     }
 }
 

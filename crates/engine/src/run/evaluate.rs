@@ -1,7 +1,7 @@
 //! One look at a claim: read all facts, decide, write, decide again with what was written.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -38,6 +38,8 @@ pub(super) struct Evaluator {
     pub(super) overlay: Mutex<Overlay>,
     pub(super) seen: Mutex<Seen>,
     pub(super) journal: Mutex<Journal>,
+    /// Claims of each tenant that it sees bound and the host has not.
+    pub(super) mismatched: Mutex<HashMap<String, HashSet<ClaimKey>>>,
     /// The connection of each tenant that is known to lead to the right control plane.
     pub(super) verified: Mutex<HashMap<String, u64>>,
 }
@@ -221,11 +223,25 @@ impl Evaluator {
             Ok(_) if view.poison.is_empty() => lock(&self.seen).settled(&facts),
             _ => lock(&self.seen).forget(key),
         }
+        if let Some(mismatched) = self.role.mismatched {
+            self.count(key, mismatched(&facts, &tenant.policy));
+        }
         let recheck = told?.verdict.recheck().and_then(|after| Duration::try_from(after).ok());
         let ended = self.role.cleans_namespaces
             && facts.live_host_claim().is_none()
             && facts.live_host_namespace().is_some();
         Ok(if ended { Looked::Ended(recheck) } else { Looked::Settled(recheck) })
+    }
+
+    /// Counts a claim among those that its tenant sees bound and the host has not, or not any more.
+    fn count(&self, key: &ClaimKey, mismatched: bool) {
+        let mut of_all = lock(&self.mismatched);
+        let of_tenant = of_all.entry(key.tenant.clone()).or_default();
+        let changed =
+            if mismatched { of_tenant.insert(key.clone()) } else { of_tenant.remove(key) };
+        if changed {
+            self.metrics.mismatches(&key.tenant, of_tenant.len());
+        }
     }
 
     async fn look_at_tenant(
@@ -271,6 +287,7 @@ impl Evaluator {
             if let (true, Some(write)) = (repeated, decision.writes.first()) {
                 return Err((decision.step, LookError::NoEffect(write.object.clone())));
             }
+            let mut refused = None;
             for write in &decision.writes {
                 let client = self.client(write.object.side, tenant).await;
                 let client = client.map_err(|error| (decision.step, error))?;
@@ -291,8 +308,10 @@ impl Evaluator {
                     Ok(Written::Gone) => {
                         return Err((decision.step, LookError::Gone(write.object.clone())));
                     }
+                    // One that is refused holds up no other one.
                     Err(error) if error.class() == Class::Refused => {
-                        return Ok(refusal(decision.step, write, tenant, &error));
+                        let refusal = refusal(decision.step, write, tenant, &error);
+                        refused = refused.or(Some(refusal));
                     }
                     Err(error) => {
                         let error = LookError::of_call(error, write.object.side, tenant);
@@ -302,6 +321,9 @@ impl Evaluator {
                         return Err((decision.step, error));
                     }
                 }
+            }
+            if let Some(refused) = refused {
+                return Ok(refused);
             }
             before = Some(decision);
         }

@@ -112,6 +112,7 @@ async fn connect(context: &Context, role: Role) -> anyhow::Result<(Arc<Evaluator
         journal: Mutex::default(),
         namespace_grace: SignedDuration::try_from(run.namespace_grace)
             .unwrap_or(SignedDuration::MAX),
+        mismatched: Mutex::default(),
         verified: Mutex::default(),
     };
     Ok((Arc::new(evaluator), messages))

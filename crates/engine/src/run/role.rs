@@ -28,6 +28,9 @@ pub struct Role {
     pub cleans_namespaces: bool,
     /// Whether it has credentials for tenants.
     pub writes_to_tenants: bool,
+    /// Whether a claim counts as seen bound by its tenant and not so on the host; `None`: another
+    /// service counts these.
+    pub mismatched: Option<fn(&ClaimFacts, &Policy) -> bool>,
     /// What it does about a claim.
     pub claim: fn(&ClaimFacts, &Policy, Timestamp) -> Decision,
     /// What it does about a tenant as a whole, if anything.

@@ -52,9 +52,10 @@ impl Classes {
     }
 
     fn read(&mut self) {
-        for class in self.world.tenant.list(Kind::Class) {
-            let name = class["metadata"]["name"].as_str().unwrap().to_owned();
-            self.facts.insert(&Facet::TenantClass(name), false, class.clone()).unwrap();
+        let of_tenant = self.world.tenant.history.iter();
+        for (id, versions) in of_tenant.filter(|(id, _)| id.0 == Kind::Class) {
+            let (class, deleted) = versions.last().unwrap().clone();
+            self.facts.insert(&Facet::TenantClass(id.2.clone()), deleted, class).unwrap();
         }
     }
 
@@ -125,7 +126,6 @@ fn a_class_of_the_tenants_own_is_left_alone_and_holds_up_no_other() {
     for (meta, provisioner) in [
         (json!({}), "own.example"),
         (label(cluster.clone(), &key), "own.example"),
-        (json!({}), PROVISIONER),
         (label(cluster, "another"), PROVISIONER),
     ] {
         let mut classes = Classes::new();
@@ -170,4 +170,60 @@ fn a_paused_tenant_gets_no_classes() {
     let mut classes = Classes::new();
     classes.world.policy.tenant.paused = true;
     assert_ignored(&classes.decide());
+}
+
+#[test]
+fn a_class_that_its_tenant_takes_our_label_off_is_still_ours() {
+    let mut classes = Classes::new();
+    classes.settle();
+    let mut stripped = classes.see("fast");
+    stripped["metadata"]["labels"] = json!(null);
+    classes.put("fast", stripped);
+    assert_eq!(classes.settle(), 1);
+    let names = &classes.world.policy.names;
+    assert_eq!(classes.see("fast")["metadata"]["labels"][names.cluster()], names.key());
+    assert_done(&classes.decide());
+}
+
+#[test]
+fn a_class_is_withdrawn_when_it_is_not_allowed_or_gone_from_the_host() {
+    let gone = |classes: &mut Classes| {
+        let class =
+            json!({"metadata": {"name": "ssd", "resourceVersion": "9"}, "provisioner": "x"});
+        classes.facts.insert(&Facet::HostClass("ssd".to_owned()), true, class).unwrap();
+    };
+    let forbidden =
+        |classes: &mut Classes| classes.world.policy.tenant.classes = ClassRules::default();
+    let removed = |classes: &mut Classes| classes.world.policy.tenant.removing = true;
+    let changes: [fn(&mut Classes); 3] = [gone, forbidden, removed];
+    for change in changes {
+        let mut classes = Classes::new();
+        classes.settle();
+        let own = json!({"kind": "StorageClass", "provisioner": "own.example",
+                         "metadata": {"name": "own", "uid": "own"}});
+        classes.put("own", own);
+        change(&mut classes);
+        let decision = classes.decide();
+        let write = only_write(&decision);
+        assert_eq!((write.object.name.as_str(), write.why), ("fast", "storage class withdrawn"));
+        assert_eq!(classes.settle(), 1);
+        assert_done(&classes.decide());
+    }
+    // Of the host's classes nothing is known yet.
+    let mut classes = Classes::new();
+    classes.settle();
+    classes.facts.host_classes.clear();
+    assert_done(&classes.decide());
+}
+
+#[test]
+fn another_reclaim_policy_of_the_host_makes_the_class_anew() {
+    let mut classes = Classes::new();
+    classes.settle();
+    let changed = json!({"reclaimPolicy": "Delete", "metadata": {"resourceVersion": "2"}});
+    classes.on_host("ssd", &changed);
+    assert_eq!(classes.settle(), 1);
+    assert_eq!(classes.settle(), 1);
+    assert_eq!(classes.see("fast")["reclaimPolicy"], "Delete");
+    assert_done(&classes.decide());
 }

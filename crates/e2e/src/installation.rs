@@ -152,6 +152,13 @@ impl<'a> Installation<'a> {
         })
     }
 
+    /// Runs `carrick tap` for some claims; what it shows, as JSON, is in the process's log.
+    pub fn tap(&self, name: &str, claims: &str) -> Result<Process> {
+        let mut command = self.cli()?;
+        command.args(["tap", "--history", "-o", "json", claims]);
+        self.testbed.spawn(name, command)
+    }
+
     /// The CLI, with what it needs to find this installation.
     pub fn cli(&self) -> Result<Command> {
         Ok(self.command(program("carrick")?))

@@ -16,8 +16,15 @@ pub const SERVICE: Service = Service {
 pub const ROLE: Role = Role {
     name: SERVICE.name,
     step: Step::Upsync,
-    facets: &["host-volume", "tenant-volume", "tenant-claim", "tenant-class", "host-class"],
-    arrivals: &["tenant-claim"],
+    facets: &[
+        "host-volume",
+        "tenant-volume",
+        "tenant-claim",
+        "host-claim",
+        "tenant-class",
+        "host-class",
+    ],
+    arrivals: &["tenant-claim", "host-claim"],
     unhurried: &["tenant-volume"],
     outcomes: &[],
     reads_classes: false,

@@ -60,9 +60,13 @@ pub(super) fn desired_spec(
             "spec.selector would choose among the host's volumes; leave it out",
         ));
     }
-    let volume = match named_volume(facts, claim, policy)? {
-        Ok(volume) => volume,
-        Err(instead) => return Ok(instead),
+    let volume = match on_host {
+        // What the claim names by now is what somebody has bound it to.
+        Some(host) => host.spec.as_ref().and_then(|spec| spec.volume_name.clone()),
+        None => match named_volume(facts, claim, policy)? {
+            Ok(volume) => volume,
+            Err(instead) => return Ok(instead),
+        },
     };
     let size = spec.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("storage"));
     let attributes = spec.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty());

@@ -283,8 +283,18 @@ async fn held_while_the_tenant_does_not_answer(stage: &Stage<'_>) -> Result<()> 
     let tenant = "kcp";
     let (place, pairs) = bound(stage, tenant, "team-silent", &["data"]).await?;
     stage.carrick.kill("downsyncer", "1").await?;
+    let tap = stage.carrick.tap("tap-silent", &format!("{tenant}/team-silent/data"))?;
     place.delete_claim("data").await?;
-    until_shown(stage, &format!("{tenant}/team-silent"), "(deleting)").await?;
+    // All but the tenant's own answer says that it may go.
+    until_ok("the bus to know that no pod uses the claim", CAP, async || {
+        let may_go = |line: &str| {
+            line.contains("deletionTimestamp") && !line.contains("kubernetes.io/pvc-protection")
+        };
+        ensure!(tap.log().lines().any(may_go), "not yet");
+        Ok(())
+    })
+    .await?;
+    tap.kill().await?;
     let server = stage.tenant(tenant)?.api_server().context("it runs")?;
     server.pause()?;
     stage.carrick.start("downsyncer", "2")?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use carrick_e2e::{
-    Binder, CLASS, Pair, Place, SERVICES, Stage, make_claims, make_namespace, phase, until_gone,
-    until_no_writes, until_ok,
+    Binder, CLASS, Pair, Place, SERVICES, Stage, make_claims, phase, until_gone, until_no_writes,
+    until_ok,
 };
 use carrick_testbed::Testbed;
 use futures::future::try_join_all;
@@ -24,6 +24,8 @@ use crate::{CAP, until_told};
 
 const TENANTS: [(&str, Binder); 2] = [("kcp", Binder::Carrick), ("vc", Binder::Tenant)];
 const NAMESPACE: &str = "team-a";
+/// A class that nobody provisions.
+const STUCK: &str = "stuck";
 const CLAIMS: [&str; 4] = ["volume-gone", "claim-gone", "while-away", "by-hand"];
 
 #[tokio::test]
@@ -122,17 +124,14 @@ async fn a_claim_that_is_bound_to_a_volume_of_the_tenants_own_is_told_and_not_fo
     Testbed::run("mismatch", async |testbed| {
         let stage = Stage::start(testbed, &[("vc", Binder::Tenant)]).await?;
         let place = Place::new(&stage, "vc", NAMESPACE).await?;
-        until_ok("the class to be published", CAP, async || {
-            let classes: Api<k8s_openapi::api::storage::v1::StorageClass> =
-                Api::all(place.tenant.clone());
-            Ok(classes.get(CLASS).await?)
-        })
-        .await?;
-        // The tenant's binder takes this before Carrick brings the host's.
+        stage.host.create_storage_class(STUCK, "example.com/nobody").await?;
+        make_claims(&place.tenant, NAMESPACE, ["data".to_owned()], STUCK).await?;
+        until_phase(&place.host_claims(), "data", "Pending").await?;
+        // While the host has no volume for it, the tenant's binder takes this.
         let own: PersistentVolume = serde_json::from_value(json!({
             "metadata": {"name": "own"},
             "spec": {
-                "storageClassName": CLASS,
+                "storageClassName": STUCK,
                 "capacity": {"storage": "1Mi"},
                 "accessModes": ["ReadWriteOnce"],
                 "persistentVolumeReclaimPolicy": "Retain",
@@ -141,17 +140,15 @@ async fn a_claim_that_is_bound_to_a_volume_of_the_tenants_own_is_told_and_not_fo
             },
         }))?;
         place.volumes().create(&PostParams::default(), &own).await?;
-        make_namespace(&place.tenant, NAMESPACE).await?;
-        make_claims(&place.tenant, NAMESPACE, ["data".to_owned()], CLASS).await?;
         until_phase(&place.claims(), "data", "Bound").await?;
-        let (claim, _) = until_told(&place.tenant, NAMESPACE, "data", "VolumeMismatch").await?;
+        let (claim, _) = until_told(&place.tenant, NAMESPACE, "data", "PhaseMismatch").await?;
         let named = claim.spec.and_then(|spec| spec.volume_name);
         ensure!(named.as_deref() == Some("own"), "{named:?}");
         until_ok("an Event to tell of it", CAP, async || {
             let events: Api<Event> = Api::namespaced(place.tenant.clone(), NAMESPACE);
             let listed = events.list(&ListParams::default()).await?.items;
             let told = |e: &Event| {
-                e.reason.as_deref() == Some("VolumeMismatch")
+                e.reason.as_deref() == Some("PhaseMismatch")
                     && e.type_.as_deref() == Some("Warning")
             };
             ensure!(listed.iter().any(told), "{listed:?}");

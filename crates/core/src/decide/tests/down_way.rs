@@ -159,3 +159,11 @@ fn a_namespace_or_claim_that_is_there_unseen_is_not_made_twice() {
         assert!(world.host.list(Kind::Claim).count() <= 1);
     }
 }
+
+#[test]
+fn a_volume_that_a_carried_claim_names_later_is_not_the_downsyncers_to_judge() {
+    let mut world = World::at(Stage::CarriedDown);
+    let bound = json!({"spec": {"volumeName": "own"}, "status": {"phase": "Bound"}});
+    world.merge(Thing::TenantClaim, &bound);
+    assert_done(&world.decide(Actor::Down));
+}

@@ -8,7 +8,7 @@ mod test;
 use std::io;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use carrick_testbed::Tools;
 use clap::{Parser, Subcommand};
 
@@ -26,6 +26,12 @@ enum Task {
     Tools,
     /// Run all tests: the unit tests, then those that need real servers.
     Test(test::Args),
+    /// Go through the model's small worlds on every path, and say how many states they have.
+    Model {
+        /// The large ones instead, each until its states run out, or memory or ten minutes do.
+        #[arg(long)]
+        deep: bool,
+    },
     /// Show claims travelling between real control planes.
     Demo(demo::Args),
 }
@@ -44,6 +50,12 @@ fn run(task: &Task) -> Result<()> {
     match task {
         Task::Tools => Tools::ensure(&mut io::stderr()).map(|_| ()),
         Task::Test(args) => test::run(args),
+        Task::Model { deep } => {
+            let args = ["run", "--locked", "-p", "carrick-model"];
+            let deep: &[&str] = if *deep { &["--deep"] } else { &[] };
+            ensure!(test::cargo(&args, deep)?, "the model breaks a rule, or could not run");
+            Ok(())
+        }
         Task::Demo(args) => demo::run(args),
     }
 }

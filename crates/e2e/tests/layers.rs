@@ -31,6 +31,7 @@ const MAY: &[(&str, &[&str])] = &[
             "status-syncer",
         ],
     ),
+    ("carrick-model", &["core"]),
     ("carrick-testbed", &[]),
     ("carrick-e2e", &["core", "testbed"]),
     ("xtask", &["core", "testbed", "e2e"]),

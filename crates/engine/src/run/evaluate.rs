@@ -8,8 +8,8 @@ use std::{
 
 use carrick_bus::{Bus, Poison};
 use carrick_core::{
-    ClaimFacts, ClaimKey, Decision, Facet, Outcome, Policy, Reason, Scope, Side, Step, TenantFacts,
-    Verdict, Write, decide::tell, fact::FactError, write::ObjectRef,
+    ClaimFacts, ClaimKey, Decision, Outcome, Policy, Reason, Scope, Side, Step, TenantFacts,
+    Verdict, Write, decide::tell, write::ObjectRef,
 };
 use carrick_k8s::{
     Class, Client, ConnectionProblem, Pool, TenantHandle, Written, problem::KUBECONFIG_INVALID,
@@ -17,7 +17,7 @@ use carrick_k8s::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{journal::Journal, overlay::Overlay, publish, role::Role, seen::Seen};
+use super::{journal::Journal, known::Known, overlay::Overlay, publish, role::Role, seen::Seen};
 use crate::process::{Metrics, WriteResult};
 
 /// Looks in a row that may end in writes; more means that the writes don't do what they should.
@@ -105,66 +105,6 @@ impl LookError {
 
 /// A write that was done, for this step; the object, unless it is gone.
 type Wrote = (Step, Write, Option<Value>);
-
-/// The facts of a claim or of a tenant, with what writes returned.
-trait Known {
-    fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError>;
-
-    /// What an API server said of an object just now.
-    fn confirm(&mut self, facet: &Facet, object: Option<Value>) -> Result<(), FactError>;
-
-    /// An object is gone.
-    fn bury(&mut self, facet: &Facet);
-
-    /// Something was written: what was confirmed may be over.
-    fn wrote(&mut self);
-
-    fn take_in(&mut self, object: &ObjectRef, value: &Value) {
-        if let Some(facet) = object.facet()
-            && let Err(error) = self.insert(&facet, value.clone())
-        {
-            tracing::warn!(%error, %object, "A written object is not readable");
-        }
-    }
-}
-
-impl Known for ClaimFacts {
-    fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError> {
-        Self::insert(self, facet, false, object)
-    }
-
-    fn confirm(&mut self, facet: &Facet, object: Option<Value>) -> Result<(), FactError> {
-        Self::confirm(self, facet, object)
-    }
-
-    fn bury(&mut self, facet: &Facet) {
-        Self::bury(self, facet);
-    }
-
-    fn wrote(&mut self) {
-        self.confirmed.clear();
-    }
-}
-
-impl Known for TenantFacts {
-    fn insert(&mut self, facet: &Facet, object: Value) -> Result<(), FactError> {
-        Self::insert(self, facet, false, object)
-    }
-
-    fn confirm(&mut self, facet: &Facet, object: Option<Value>) -> Result<(), FactError> {
-        if let Some(object) = object {
-            return Self::insert(self, facet, false, object);
-        }
-        Self::bury(self, facet);
-        Ok(())
-    }
-
-    fn bury(&mut self, facet: &Facet) {
-        Self::bury(self, facet);
-    }
-
-    fn wrote(&mut self) {}
-}
 
 impl Evaluator {
     /// Looks at a claim, or at what a fact about a namespace or tenant is about.
@@ -287,42 +227,8 @@ impl Evaluator {
             if let (true, Some(write)) = (repeated, decision.writes.first()) {
                 return Err((decision.step, LookError::NoEffect(write.object.clone())));
             }
-            let mut refused = None;
-            for write in &decision.writes {
-                let client = self.client(write.object.side, tenant).await;
-                let client = client.map_err(|error| (decision.step, error))?;
-                let written = self.write(client, write).await;
-                facts.wrote();
-                match written {
-                    Ok(Written::Applied(object)) => {
-                        facts.take_in(&write.object, &object);
-                        wrote.push((decision.step, write.clone(), Some(object)));
-                    }
-                    Ok(Written::Exists(object)) => facts.take_in(&write.object, &object),
-                    Ok(Written::Deleted) => {
-                        if let Some(facet) = write.object.facet() {
-                            facts.bury(&facet);
-                        }
-                        wrote.push((decision.step, write.clone(), None));
-                    }
-                    Ok(Written::Gone) => {
-                        return Err((decision.step, LookError::Gone(write.object.clone())));
-                    }
-                    // One that is refused holds up no other one.
-                    Err(error) if error.class() == Class::Refused => {
-                        let refusal = refusal(decision.step, write, tenant, &error);
-                        refused = refused.or(Some(refusal));
-                    }
-                    Err(error) => {
-                        let error = LookError::of_call(error, write.object.side, tenant);
-                        if matches!(error, LookError::Silent { .. }) {
-                            lock(&self.verified).remove(&tenant.name);
-                        }
-                        return Err((decision.step, error));
-                    }
-                }
-            }
-            if let Some(refused) = refused {
+            let done = self.write_all(facts, tenant, wrote, &decision).await;
+            if let Some(refused) = done.map_err(|error| (decision.step, error))? {
                 return Ok(refused);
             }
             before = Some(decision);
@@ -333,6 +239,47 @@ impl Evaluator {
             Some(object) => Err((decision.step, LookError::NoEffect(object))),
             None => Ok(decision),
         }
+    }
+
+    /// Does the writes of a decision, up to the first that fails; one that an API server refuses holds
+    /// up no other one, and is what becomes of the decision.
+    async fn write_all<F: Known>(
+        &self,
+        facts: &mut F,
+        tenant: &TenantHandle,
+        wrote: &mut Vec<Wrote>,
+        decision: &Decision,
+    ) -> Result<Option<Decision>, LookError> {
+        let (step, mut refused) = (decision.step, None);
+        for write in &decision.writes {
+            let client = self.client(write.object.side, tenant).await?;
+            let written = self.write(client, write).await;
+            facts.wrote();
+            match written {
+                Ok(Written::Applied(object)) => {
+                    facts.take_in(&write.object, &object);
+                    wrote.push((step, write.clone(), Some(object)));
+                }
+                Ok(Written::Exists(object)) => facts.take_in(&write.object, &object),
+                Ok(Written::Deleted) => {
+                    facts.buried(&write.object);
+                    wrote.push((step, write.clone(), None));
+                }
+                Ok(Written::Gone) => return Err(LookError::Gone(write.object.clone())),
+                Err(error) if error.class() == Class::Refused => {
+                    let refusal = refusal(step, write, tenant, &error);
+                    refused = refused.or(Some(refusal));
+                }
+                Err(error) => {
+                    let error = LookError::of_call(error, write.object.side, tenant);
+                    if matches!(error, LookError::Silent { .. }) {
+                        lock(&self.verified).remove(&tenant.name);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(refused)
     }
 
     /// Reads objects from their API servers. An object of the tenant counts only if it is certain

@@ -7,6 +7,7 @@
 mod backoff;
 mod evaluate;
 mod journal;
+mod known;
 mod lines;
 mod namespace;
 mod overlay;

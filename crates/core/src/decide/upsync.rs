@@ -176,7 +176,11 @@ fn outlives(
     policy: &Policy,
 ) -> Option<Decision> {
     let name = host.metadata.name.as_deref().unwrap_or_default();
-    let present = facts.live_tenant_volume(name)?;
+    let Some(present) = facts.live_tenant_volume(name) else {
+        // Without its claimRef it is filed nowhere, and seems to be gone.
+        let copy = vec![ObjectRef::cluster(Side::Tenant, Kind::Volume, name)];
+        return (!facts.knows(&copy)).then(|| Decision::ask(STEP, copy));
+    };
     if !is_copy(present, host, reference.uid.as_deref(), policy) {
         return None;
     }

@@ -14,6 +14,7 @@ mod order;
 mod paused;
 mod pending;
 mod phases;
+mod retain;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,6 +27,8 @@ use kube::{Api, Client};
 
 /// How long anything may take that is not counted in minutes.
 const CAP: Duration = Duration::from_mins(1);
+/// For how long it is watched that something stays as it is.
+const WINDOW: Duration = Duration::from_secs(4);
 
 /// Waits until the condition of Carrick's on a claim has this reason.
 async fn until_told(

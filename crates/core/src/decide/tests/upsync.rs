@@ -350,6 +350,10 @@ fn a_retained_volume_outlives_its_claim_and_stays_in_step() {
     let former = text(copy, "/spec/claimRef/uid").to_owned();
     // The tenant frees it for a claim of its own: it is not the tenant's to free.
     world.merge(Thing::TenantVolume, &json!({"spec": {"claimRef": null}}));
+    let mut facts = world.facts();
+    facts.tenant_volumes.get_mut(VOLUME).unwrap().deleted = true;
+    let decision = world.decide_on(Actor::Upsync, &facts);
+    assert_eq!(only_write(&decision).why, "volume put right", "it only seems to be gone");
     world.settle(&Actor::SERVICES);
     assert_eq!(text(world.see(Thing::TenantVolume), "/spec/claimRef/uid"), former);
     // Somebody on the host frees it: nothing is written until it is bound again.

@@ -8,6 +8,7 @@ mod crashes;
 mod deletion;
 mod dev;
 mod doubled;
+mod greedy;
 mod hostile;
 mod names;
 mod order;

@@ -12,6 +12,7 @@ mod greedy;
 mod hostile;
 mod names;
 mod order;
+mod others;
 mod paused;
 mod pending;
 mod phases;

@@ -11,6 +11,7 @@ mod contents;
 pub mod crd;
 pub mod error;
 pub mod lease;
+pub mod leftovers;
 pub mod pool;
 pub mod problem;
 pub mod resource;

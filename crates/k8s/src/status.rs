@@ -1,19 +1,18 @@
-//! What Carrick says about a Tenant: conditions, and writing them only when they say something new.
+//! What Carrick writes to a Tenant: conditions, only when they say something new, and its finalizer.
 
+use carrick_core::patch::PatchBuilder;
 use jiff::Timestamp;
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{
     Api, ResourceExt as _,
     api::{Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     client::Client,
     error::Error,
-    tenant::{Tenant, TenantStatus},
+    tenant::{FINALIZER, Tenant, TenantStatus},
 };
 
 /// Sets a condition. Its time changes only with its status.
@@ -71,33 +70,45 @@ pub async fn patch_status(
     if same(known.status.as_ref().unwrap_or(&TenantStatus::default()), status) {
         return Ok(None);
     }
+    let patch = PatchBuilder::new(&known.metadata).test_version().set(&["status"], json!(status));
+    write(client, known, patch, true).await
+}
+
+/// Puts a Tenant's finalizer on or takes it off; as [`patch_status`] in all else. The Tenant that is
+/// given back may be gone by then.
+pub async fn set_finalizer(
+    client: &Client,
+    known: &Tenant,
+    wanted: bool,
+) -> Result<Option<Tenant>, Error> {
+    let patch = PatchBuilder::new(&known.metadata).test_version();
+    let patch =
+        if wanted { patch.finalizer(FINALIZER) } else { patch.without_finalizers(&[FINALIZER]) };
+    write(client, known, patch, false).await
+}
+
+async fn write(
+    client: &Client,
+    known: &Tenant,
+    patch: PatchBuilder<'_>,
+    status: bool,
+) -> Result<Option<Tenant>, Error> {
+    let Some(patch) = patch.build() else {
+        return Ok(None);
+    };
     let name = known.name_any();
     let api: Api<Tenant> = Api::all(client.kube().clone());
-    let patch: Patch<()> = Patch::Json(JsonPatch(vec![
-        test("uid", known.uid()),
-        test("resourceVersion", known.resource_version()),
-        PatchOperation::Add(AddOperation {
-            path: PointerBuf::from_tokens(["status"]),
-            value: json!(status),
-        }),
-    ]));
+    let patch: Patch<()> = Patch::Json(patch);
     let params = PatchParams {
         field_manager: Some(client.field_manager().to_owned()),
         ..PatchParams::default()
     };
-    client
-        .call(api.patch_status(&name, &params, &patch))
-        .await
-        .map(Some)
-        .map_err(|error| Error::of(format!("Tenant {name}"), &error))
-}
-
-fn test(field: &str, value: Option<String>) -> PatchOperation {
-    let value = Value::from(value.unwrap_or_default());
-    PatchOperation::Test(TestOperation {
-        path: PointerBuf::from_tokens(["metadata", field]),
-        value,
-    })
+    let written = if status {
+        client.call(api.patch_status(&name, &params, &patch)).await
+    } else {
+        client.call(api.patch(&name, &params, &patch)).await
+    };
+    written.map(Some).map_err(|error| Error::of(format!("Tenant {name}"), &error))
 }
 
 #[cfg(test)]

@@ -17,6 +17,10 @@ pub const CONNECTED: &str = "Connected";
 pub const SYNCED: &str = "Synced";
 /// Condition: the Tenant is valid and is who it was; without it no service acts on it.
 pub const ACCEPTED: &str = "Accepted";
+/// Condition of a Tenant that is being deleted: `False` while it waits for its host side to go.
+pub const REMOVED: &str = "Removed";
+/// Finalizer of a Tenant with `onRemoval: Delete`: its host side is there.
+pub const FINALIZER: &str = "carrick.dev/tenant";
 
 /// A tenant control plane whose claims are carried to this host.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -193,7 +197,8 @@ pub enum OnRemoval {
     /// Nothing on the host is touched.
     #[default]
     Retain,
-    /// They are deleted; their volumes follow their reclaim policy.
+    /// They are deleted, and what Carrick made in the tenant; their volumes follow their reclaim
+    /// policy. The Tenant waits for that.
     Delete,
 }
 
@@ -207,7 +212,7 @@ pub struct TenantStatus {
     /// Who binds in the tenant, as far as it has been found out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binder: Option<DetectedBinder>,
-    /// `Connected`, `Synced` and `Accepted`.
+    /// `Connected`, `Synced` and `Accepted`; `Removed` while it is being deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -232,6 +237,11 @@ impl Tenant {
     /// Its logical cluster name.
     pub fn cluster(&self) -> String {
         self.spec.cluster.clone().unwrap_or_else(|| self.name_any())
+    }
+
+    /// Whether it is being deleted, and its claims on the host with it.
+    pub fn is_removed_with_host_side(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some() && self.spec.on_removal == OnRemoval::Delete
     }
 
     /// Whether a condition is `True`.
@@ -269,7 +279,7 @@ pub fn rules(tenant: &Tenant) -> Result<TenantRules, Vec<String>> {
         attributes_classes,
         binder: binder(tenant),
         paused: spec.paused,
-        removing: false,
+        removing: tenant.is_removed_with_host_side(),
     };
     if wrong.is_empty() { Ok(rules) } else { Err(wrong) }
 }

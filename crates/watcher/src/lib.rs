@@ -2,8 +2,8 @@
 //! host and of every tenant, and says in each Tenant's status how it stands. It alone makes the
 //! streams, and of several instances one is active.
 //!
-//! It decides nothing about a claim, and the only objects that it writes are the Tenants' status,
-//! its Lease, the sync target and the Tenants' definition.
+//! It decides nothing about a claim, and the only objects that it writes are the Tenants' status and
+//! finalizer, its Lease, the sync target and the Tenants' definition.
 
 mod acceptance;
 mod host;
@@ -13,6 +13,7 @@ mod metrics;
 mod placement;
 mod places;
 mod publisher;
+mod removal;
 mod report;
 mod session;
 mod shared;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use carrick_k8s::{
     Client, Error, Tenant, TenantHandle, TenantStatus,
-    status::{patch_status, same},
+    status::{patch_status, same, set_finalizer},
 };
 use futures::future::{BoxFuture, FutureExt as _};
 use jiff::Timestamp;
@@ -18,6 +18,8 @@ use tokio::{
 
 use crate::{
     acceptance::Verdict,
+    removal::{self, COUNT_EVERY, Finalizer, Left, finalizer},
+    shared::Shared,
     status::{Link, Seen, status},
     tenant::Report,
 };
@@ -26,21 +28,23 @@ use crate::{
 const COUNTS_EVERY: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// How one write of a status ended.
+/// How one write to a Tenant ended.
 pub(crate) struct Written {
     /// The Tenant's name.
     pub(crate) name: String,
     /// Whether its counts were in it.
     pub(crate) counts: bool,
+    /// What is left of the Tenant, if that was counted.
+    pub(crate) left: Option<Left>,
     /// The Tenant as it is then; `None`: there was nothing to write.
     pub(crate) outcome: Result<Option<Tenant>, Error>,
 }
 
-/// What is to be done about a Tenant's status.
+/// What is to be done about a Tenant.
 pub(crate) enum Next {
     /// Nothing.
     Rest,
-    /// To look again then: counts wait.
+    /// To look again then.
     Later(Instant),
     /// This write.
     Write(BoxFuture<'static, Written>),
@@ -62,6 +66,8 @@ pub(crate) struct Entry {
     ours: Option<Arc<Tenant>>,
     writing: bool,
     counted: Option<Instant>,
+    /// When it was last counted what is left of it.
+    left_counted: Option<Instant>,
 }
 
 impl Entry {
@@ -76,6 +82,7 @@ impl Entry {
             ours: None,
             writing: false,
             counted: None,
+            left_counted: None,
         }
     }
 
@@ -114,15 +121,39 @@ impl Entry {
         }
     }
 
-    /// What is to be done about its status.
-    pub(crate) fn next(&mut self, host: &Client) -> Next {
+    /// What is to be done about its finalizer and its status.
+    pub(crate) fn next(&mut self, shared: &Arc<Shared>) -> Next {
         let unasked =
             self.seen.link == Link::Unknown && matches!(self.verdict, Verdict::Unknown(_));
         if self.writing || unasked {
             return Next::Rest;
         }
         let known = self.tenant().clone();
-        let mut wanted = status(&known, &self.seen, &self.verdict, Timestamp::now());
+        let next = match finalizer(&known) {
+            Finalizer::Stays => return self.next_status(&shared.host, &known),
+            Finalizer::PutOn => Next::Write(keep(shared.clone(), known, true).boxed()),
+            Finalizer::TakeOff => Next::Write(keep(shared.clone(), known, false).boxed()),
+            Finalizer::Waits => match self.left_counted.map(|at| at + COUNT_EVERY) {
+                Some(due) if due > Instant::now() => {
+                    return match self.next_status(&shared.host, &known) {
+                        Next::Rest => Next::Later(due),
+                        Next::Later(at) => Next::Later(at.min(due)),
+                        write @ Next::Write(_) => write,
+                    };
+                }
+                _ => {
+                    self.left_counted = Some(Instant::now());
+                    let (handle, before) = (self.handle.clone(), self.seen.left);
+                    Next::Write(count_left(shared.clone(), handle, known, before).boxed())
+                }
+            },
+        };
+        self.writing = true;
+        next
+    }
+
+    fn next_status(&mut self, host: &Client, known: &Arc<Tenant>) -> Next {
+        let mut wanted = status(known, &self.seen, &self.verdict, Timestamp::now());
         let before = known.status.clone().unwrap_or_default();
         let due = self.counted.map(|at| at + COUNTS_EVERY);
         let waits = due.filter(|due| *due > Instant::now());
@@ -138,12 +169,15 @@ impl Entry {
         }
         self.writing = true;
         let counts = wanted.claims != before.claims;
-        Next::Write(write(host.clone(), known, wanted, counts).boxed())
+        Next::Write(write(host.clone(), known.clone(), wanted, counts).boxed())
     }
 
     /// Takes in how a write ended.
     pub(crate) fn written(&mut self, written: Written) {
         self.writing = false;
+        if let Some(left) = written.left {
+            self.seen.left = left;
+        }
         match written.outcome {
             Ok(Some(tenant)) => {
                 if written.counts {
@@ -152,7 +186,7 @@ impl Entry {
                 self.ours = Some(Arc::new(tenant));
             }
             Ok(None) => {}
-            Err(error) => tracing::debug!(%error, "A Tenant's status was not written"),
+            Err(error) => tracing::debug!(%error, "A Tenant was not written"),
         }
     }
 }
@@ -171,5 +205,33 @@ async fn write(host: Client, known: Arc<Tenant>, wanted: TenantStatus, counts: b
     if outcome.is_err() {
         sleep(AGAIN).await;
     }
-    Written { name: known.name_any(), counts, outcome }
+    Written { name: known.name_any(), counts, left: None, outcome }
+}
+
+/// Puts the finalizer on, or takes it off.
+async fn keep(shared: Arc<Shared>, known: Arc<Tenant>, wanted: bool) -> Written {
+    let outcome = set_finalizer(&shared.host, &known, wanted).await;
+    if outcome.is_err() {
+        sleep(AGAIN).await;
+    }
+    Written { name: known.name_any(), counts: false, left: None, outcome }
+}
+
+/// Counts what is left of a Tenant that is being removed, and lets it go if that is nothing, twice
+/// in a row: a service may have heard of the removal a little later than this one.
+async fn count_left(
+    shared: Arc<Shared>,
+    handle: Arc<TenantHandle>,
+    known: Arc<Tenant>,
+    before: Left,
+) -> Written {
+    let name = known.name_any();
+    match removal::count(&shared, &handle).await {
+        Ok(Left::Nothing) if before == Left::Nothing => {
+            tracing::info!(tenant = name, "Nothing is left of a Tenant that is removed: it goes");
+            Written { left: Some(Left::Nothing), ..keep(shared, known, false).await }
+        }
+        Ok(left) => Written { name, counts: false, left: Some(left), outcome: Ok(None) },
+        Err(error) => Written { name, counts: false, left: None, outcome: Err(error) },
+    }
 }

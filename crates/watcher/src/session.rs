@@ -274,7 +274,7 @@ impl Session<'_> {
             let Some(entry) = self.entries.get_mut(&name) else {
                 continue;
             };
-            match entry.next(&self.shared.host) {
+            match entry.next(self.shared) {
                 Next::Rest => {}
                 Next::Later(at) => {
                     self.later.insert((at, name));

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use carrick_k8s::{
     ConnectionProblem, Tenant, TenantStatus,
     status::set_condition,
-    tenant::{ACCEPTED, CONNECTED, DetectedBinder, SYNCED},
+    tenant::{ACCEPTED, CONNECTED, DetectedBinder, REMOVED, SYNCED},
 };
 use jiff::Timestamp;
 
-use crate::acceptance::Verdict;
+use crate::{
+    acceptance::Verdict,
+    removal::{Finalizer, Left, finalizer},
+};
 
 /// Whether the tenant's control plane can be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) has_binder: bool,
     /// Its claims by phase, once all are known.
     pub(crate) claims: Option<BTreeMap<String, u32>>,
+    /// What is left of it, if it is being removed with its host side.
+    pub(crate) left: Left,
 }
 
 /// The status of a Tenant that says what is known now.
@@ -83,6 +88,10 @@ pub(crate) fn status(
         }
     }
     set_synced(&mut status, seen, (verdict, tenant.spec.paused), when);
+    if finalizer(tenant) == Finalizer::Waits {
+        let (reason, message) = removal(tenant, seen, verdict);
+        set_condition(&mut status, REMOVED, Some(false), (reason, &message), when);
+    }
     if seen.has_binder {
         status.binder = Some(DetectedBinder::Tenant);
     }
@@ -91,6 +100,34 @@ pub(crate) fn status(
     }
     status.observed_generation = generation;
     status
+}
+
+/// What a Tenant that is being removed with its host side waits for.
+fn removal(tenant: &Tenant, seen: &Seen, verdict: &Verdict) -> (&'static str, String) {
+    let way_out = "to let the Tenant go and leave what there is, set spec.onRemoval to Retain";
+    match (verdict, &seen.link, &seen.left) {
+        (Verdict::Refused(..), ..) => {
+            ("NotAccepted", format!("it is not accepted, so nothing of it is deleted; {way_out}"))
+        }
+        _ if tenant.spec.paused => {
+            let waits = "it is paused: nothing of it is deleted until spec.paused is false";
+            ("Paused", format!("{waits}; {way_out}"))
+        }
+        (_, Link::Problem(_), _) => {
+            let waits = "its control plane does not say what may be deleted: see Connected";
+            ("NotConnected", format!("{waits}; {way_out}"))
+        }
+        (_, _, Left::Some(on_host, in_tenant)) => (
+            "Remaining",
+            format!(
+                "on the host: {on_host}; in the tenant: {in_tenant}; what holds a claim stands in \
+                 its condition carrick.dev/Storage; {way_out}"
+            ),
+        ),
+        (_, _, Left::Unknown | Left::Nothing) => {
+            ("Deleting", "its host side is being deleted".to_owned())
+        }
+    }
 }
 
 /// What was synced once is not said to be otherwise at each restart.
@@ -119,7 +156,13 @@ fn set_synced(
 mod tests {
     use super::*;
     use crate::acceptance::tests::tenant;
-    use carrick_k8s::{problem::UNREACHABLE, status::same};
+    use carrick_k8s::{
+        leftovers::{InTenant, OnHost},
+        problem::UNREACHABLE,
+        status::same,
+        tenant::{FINALIZER, OnRemoval},
+    };
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn said(status: &TenantStatus) -> Vec<String> {
         let conditions = status.conditions.iter();
@@ -175,6 +218,31 @@ mod tests {
         assert!(refused[2].starts_with("Synced False NotAccepted"), "{refused:?}");
         tenant.spec.paused = false;
         assert_eq!(next(&mut tenant, &seen, &accepted)[2], "Synced True Synced ");
+    }
+
+    #[test]
+    fn a_tenant_that_is_removed_says_what_is_left() {
+        let mut tenant = tenant("acme", 1, Some("x"));
+        tenant.spec.on_removal = OnRemoval::Delete;
+        tenant.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+        let mut seen = Seen { link: Link::Connected("x".into()), synced: true, ..Seen::default() };
+        let accepted = Verdict::Accepted("x".into());
+        assert_eq!(next(&mut tenant, &seen, &accepted).len(), 3, "nobody removes it");
+        tenant.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        let mut told = |seen: &Seen, verdict: &Verdict| next(&mut tenant, seen, verdict)[3].clone();
+        assert!(told(&seen, &accepted).starts_with("Removed False Deleting "));
+        let on_host = OnHost { claims: 2, namespaces: 1 };
+        seen.left = Left::Some(on_host, InTenant { claims: 2, ..InTenant::default() });
+        let remaining = told(&seen, &accepted);
+        let words =
+            "Removed False Remaining on the host: 2 claims, 1 namespace; in the tenant: 2 claims;";
+        assert!(remaining.starts_with(words), "{remaining}");
+        let refused = told(&seen, &Verdict::Refused("Invalid", "why".into()));
+        assert!(refused.starts_with("Removed False NotAccepted"), "{refused}");
+        seen.link = Link::Problem(ConnectionProblem::new(UNREACHABLE, "gone"));
+        let unreachable = told(&seen, &accepted);
+        assert!(unreachable.starts_with("Removed False NotConnected"), "{unreachable}");
+        assert!(unreachable.contains("spec.onRemoval to Retain"), "{unreachable}");
     }
 
     #[test]

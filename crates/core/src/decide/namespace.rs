@@ -49,6 +49,8 @@ pub fn due(facts: &NamespaceFacts, policy: &Policy, grace: SignedDuration, now: 
     let Some(since) = facts.last_gone.max(made) else {
         return Due::Now;
     };
+    // Of a tenant that is removed no claim comes again.
+    let grace = if policy.tenant.removing { SignedDuration::ZERO } else { grace };
     let left = grace - now.duration_since(since);
     if left.is_positive() { Due::In(left) } else { Due::Now }
 }

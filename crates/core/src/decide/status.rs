@@ -65,7 +65,7 @@ pub fn decide(facts: &ClaimFacts, policy: &Policy, now: Timestamp) -> Decision {
     if !decision.writes.is_empty() || !decision.asks.is_empty() {
         return decision;
     }
-    tell::decide(facts, claim, &policy.names, decision, now)
+    tell::decide(facts, claim, policy, decision, now)
 }
 
 /// Whether [`decide`] needs the last steps although nothing but facts has changed. A step that is to

@@ -14,8 +14,9 @@ use sha2::{Digest, Sha224};
 use super::{claim_phase, ownership::annotation};
 use crate::{
     fact::ClaimFacts,
-    names::{Names, STORAGE_CONDITION},
+    names::STORAGE_CONDITION,
     patch::PatchBuilder,
+    policy::Policy,
     step::{Outcome, Step, StepRecord},
     write::{Action, Decision, Kind, ObjectRef, Side, Verdict, Write},
 };
@@ -48,11 +49,11 @@ impl Problem {
 pub(super) fn decide(
     facts: &ClaimFacts,
     claim: &PersistentVolumeClaim,
-    names: &Names,
+    policy: &Policy,
     mut decision: Decision,
     now: Timestamp,
 ) -> Decision {
-    if leaves(claim, names) {
+    if leaves(claim, policy) {
         return leaving(facts, claim, decision, now);
     }
     // What this service itself refuses is seen now, and not as it once was.
@@ -124,11 +125,12 @@ fn leaving(
     decision
 }
 
-/// Whether the claim is being deleted, or taken off this sync target: then what becomes of its host
-/// side is told, and nothing of how it got there.
-pub fn leaves(claim: &PersistentVolumeClaim, names: &Names) -> bool {
-    claim.metadata.deletion_timestamp.is_some()
-        || annotation(&claim.metadata, &names.deletion()).is_some()
+/// Whether the claim is being deleted, or taken off this sync target, by itself or with its tenant:
+/// then what becomes of its host side is told, and nothing of how it got there.
+fn leaves(claim: &PersistentVolumeClaim, policy: &Policy) -> bool {
+    policy.tenant.removing
+        || claim.metadata.deletion_timestamp.is_some()
+        || annotation(&claim.metadata, &policy.names.deletion()).is_some()
 }
 
 /// Whether the claim may have waited long enough to be told so.

@@ -16,6 +16,7 @@ mod others;
 mod paused;
 mod pending;
 mod phases;
+mod removal;
 mod retain;
 
 use std::{collections::BTreeMap, time::Duration};

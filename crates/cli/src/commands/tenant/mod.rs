@@ -17,7 +17,7 @@ pub(crate) enum Command {
     /// List the tenants, and how they stand
     #[command(alias = "ls")]
     List(list::Args),
-    /// Remove a tenant; its claims stay as they are, on the host and in it
+    /// Remove a tenant; what it has on the host stays, or goes, as its spec.onRemoval says
     #[command(alias = "rm")]
     Remove(Box<remove::Args>),
 }

@@ -1,50 +1,66 @@
 //! `carrick tenant remove`: Tenant and Secret go, and with an administrator's kubeconfig Carrick's
-//! account in the tenant; what is on the host for its claims stays.
+//! account in the tenant. What is on the host for its claims stays, or with `onRemoval: Delete` goes
+//! first, which is waited for.
 
 use std::{
-    collections::BTreeSet,
     fmt,
     io::{self, BufRead as _, IsTerminal as _},
     path::PathBuf,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use carrick_core::{Domain, Locator, Names, SyncTarget, decide::ownership::has_finalizer};
+use carrick_core::{Domain, Names, SyncTarget};
 use carrick_k8s::{
     Client, Error, Tenant,
     access::{NAME, NAMESPACE},
+    leftovers::{InTenant, OnHost},
     target::CONFIG_MAP,
-    tenant::{OnRemoval, SecretKey},
+    tenant::{FINALIZER, OnRemoval, REMOVED, SecretKey},
 };
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Secret,
-};
-use kube::{Api, ResourceExt, api::ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
-use super::{account, identity, installed_tenants, secret_name, thing::Thing, who};
+use super::{
+    account, add::patience, identity, installed_tenants, secret_name, tenants, thing::Thing, who,
+};
 use crate::{
     connect::{self, HostBeside},
     output::{ask, say},
 };
 
+const POLL: Duration = Duration::from_millis(200);
+
 /// Which tenant.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "What stays behind, and is counted before it asks:\n  \
+#[command(
+    after_help = "With spec.onRemoval: Retain (the default) this stays behind, and is counted before it \
+    asks:\n  \
     on the host: the tenant's claims, with their volumes and data\n  \
     in the tenant: Carrick's finalizer workload.<domain>/syncer-<key> on claims and volumes; what \
     is deleted there goes only once an administrator of the tenant has taken it off, with the \
     kubectl patch that is printed with that finalizer\n\n\
+    With spec.onRemoval: Delete its claims on the host are deleted first, and their volumes follow \
+    their reclaim policy; so does what Carrick made in the tenant, whose claims stay, Lost. Soft \
+    finalizers of a claim or of its namespace hold that up. It waits for it, and says what is left. \
+    To let the Tenant go meanwhile and leave the rest:\n  \
+    kubectl patch tenants.carrick.dev NAME --type merge --patch '{\"spec\":{\"onRemoval\":\"Retain\"}}'\n\n\
     Examples:\n  \
     carrick tenant remove acme\n  \
     carrick tenant remove acme --yes --kubeconfig acme.yaml\n\n\
-    Exit codes: 0 removed, or kept after the answer no; 1 failed; 2 wrong use.")]
+    Exit codes: 0 removed, or kept after the answer no; 1 failed; 2 wrong use."
+)]
 pub(crate) struct Args {
     /// Name of the Tenant
     name: String,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+    /// How long to wait for a Tenant with spec.onRemoval: Delete to go, as 90s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = patience)]
+    wait: Duration,
     /// Kubeconfig of an administrator of the tenant, to remove Carrick's account there too; its own
     /// credentials do not allow that
     #[arg(long = "kubeconfig", value_name = "FILE")]
@@ -57,7 +73,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let Args { name, yes, admin, admin_context, host } = args;
+    let Args { name, yes, wait, admin, admin_context, host } = args;
     let (host, settings) = host.connect().await?;
     let all = installed_tenants(&host).await?;
     let Some(tenant) = all.iter().find(|tenant| tenant.name_any() == name) else {
@@ -72,13 +88,26 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         }
         None => None,
     };
+    ensure!(
+        tenant.spec.on_removal == OnRemoval::Retain
+            || is_kept(tenant)
+            || identity(tenant).is_none(),
+        "tenant {name} has spec.onRemoval: Delete, which was not taken up: the watcher puts the \
+         finalizer {FINALIZER} on it first; does it run? Nothing was changed"
+    );
     let left = left(&host, &settings.system_namespace, tenant, admin.as_ref()).await;
     if !yes && !confirmed(&name, &left)? {
         return say("nothing was changed");
     }
     let uid = tenant.metadata.uid.as_deref();
     Thing::cluster::<Tenant>(&host, &name).delete(uid).await?;
-    say(&format!("tenant {name} removed\n{left}"))?;
+    // Its credentials are needed until then.
+    match until_gone(&host, tenant, wait).await? {
+        OnRemoval::Delete => {
+            say(&format!("tenant {name} removed, and all that Carrick had of it"))?;
+        }
+        OnRemoval::Retain => say(&format!("tenant {name} removed\n{left}"))?,
+    }
     remove_secret(&host, tenant, &settings.system_namespace).await?;
     match admin {
         Some(admin) => remove_account(&admin).await,
@@ -128,8 +157,8 @@ enum Left {
     Unknown(anyhow::Error),
     /// Claims on the host, and what in the tenant has the finalizer: claims and volumes.
     Objects {
-        on_host: Result<usize>,
-        in_tenant: Result<(usize, usize)>,
+        on_host: Result<OnHost>,
+        in_tenant: Result<InTenant>,
         finalizer: String,
         on_removal: OnRemoval,
     },
@@ -149,13 +178,14 @@ async fn left(
     let finalizer = names.finalizer();
     let in_tenant = async {
         match admin {
-            Some(admin) => held(admin, &finalizer).await,
-            None => held(&as_carrick(host, tenant).await?, &finalizer).await,
+            Some(admin) => Ok(InTenant::count(admin, &names).await?),
+            None => Ok(InTenant::count(&as_carrick(host, tenant).await?, &names).await?),
         }
     };
     let cluster = tenant.cluster();
-    let on_host = claims_on_host(host, &target, &names, &cluster);
+    let on_host = OnHost::count(host, &target, &names, &cluster);
     let (on_host, in_tenant) = tokio::join!(on_host, in_tenant);
+    let on_host = on_host.map_err(anyhow::Error::from);
     Left::Objects { on_host, in_tenant, finalizer, on_removal: tenant.spec.on_removal }
 }
 
@@ -174,41 +204,46 @@ async fn installation(
     Ok(Some((target, names)))
 }
 
-/// How many claims are on the host for this logical cluster.
-async fn claims_on_host(
-    host: &Client,
-    target: &SyncTarget,
-    names: &Names,
-    cluster: &str,
-) -> Result<usize> {
-    let kube = host.kube();
-    let ours = ListParams::default().labels(&format!("{}={}", names.cluster(), names.key()));
-    let is_of_tenant = |namespace: &Namespace| {
-        let locator = namespace.annotations().get(&names.locator());
-        let locator = locator.and_then(|text| Locator::parse(text).ok());
-        locator.is_some_and(|found| found.target == *target && found.cluster == cluster)
-    };
-    let namespaces = Api::<Namespace>::all(kube.clone()).list(&ours).await;
-    let namespaces = asked("the host's namespaces", namespaces)?.items;
-    let namespaces: BTreeSet<_> =
-        namespaces.iter().filter(|found| is_of_tenant(found)).map(ResourceExt::name_any).collect();
-    let claims = Api::<PersistentVolumeClaim>::all(kube.clone()).list_metadata(&ours).await;
-    let claims = asked("the host's claims", claims)?.items;
-    let namespace = |claim: &_| ResourceExt::namespace(claim).unwrap_or_default();
-    Ok(claims.iter().filter(|claim| namespaces.contains(&namespace(*claim))).count())
+/// Waits until the Tenant is gone, and says what it waits for; what became of its host side.
+async fn until_gone(host: &Client, tenant: &Tenant, limit: Duration) -> Result<OnRemoval> {
+    let (name, deadline) = (tenant.name_any(), Instant::now() + limit);
+    let (mut said, mut on_removal) = (String::new(), tenant.spec.on_removal);
+    loop {
+        let found = tenants(host).get_opt(&name).await;
+        let found = asked(format!("Tenant {name}"), found)?;
+        let Some(found) = found.filter(|found| found.metadata.uid == tenant.metadata.uid) else {
+            return Ok(on_removal);
+        };
+        on_removal = found.spec.on_removal;
+        let waits = waits_for(&found);
+        if waits != said {
+            say(&format!("waits: {waits}"))?;
+            said = waits;
+        }
+        let goes_on =
+            format!("it goes on by itself, and `carrick tenant remove {name}` waits again");
+        if Instant::now() >= deadline {
+            bail!("tenant {name} is not removed after {limit:?}: {said}\n{goes_on}");
+        }
+        tokio::select! {
+            () = sleep(POLL) => {}
+            _ = tokio::signal::ctrl_c() => bail!("interrupted; tenant {name} is being removed: {goes_on}"),
+        }
+    }
 }
 
-/// How many claims and volumes of a tenant have the finalizer.
-async fn held(tenant: &Client, finalizer: &str) -> Result<(usize, usize)> {
-    let all = ListParams::default();
-    let claims = Api::<PersistentVolumeClaim>::all(tenant.kube().clone());
-    let volumes = Api::<PersistentVolume>::all(tenant.kube().clone());
-    let (claims, volumes) = tokio::join!(claims.list_metadata(&all), volumes.list_metadata(&all));
-    let (claims, volumes) = (asked("its claims", claims)?, asked("its volumes", volumes)?);
-    let claims = claims.iter().filter(|claim| has_finalizer(&claim.metadata, finalizer)).count();
-    let volumes =
-        volumes.iter().filter(|volume| has_finalizer(&volume.metadata, finalizer)).count();
-    Ok((claims, volumes))
+fn is_kept(tenant: &Tenant) -> bool {
+    tenant.finalizers().iter().any(|found| found == FINALIZER)
+}
+
+/// What keeps a Tenant that is being deleted.
+fn waits_for(tenant: &Tenant) -> String {
+    if !is_kept(tenant) {
+        return format!("it is held by {}, not by Carrick", tenant.finalizers().join(", "));
+    }
+    let conditions = tenant.status.iter().flat_map(|status| &status.conditions);
+    let told = conditions.into_iter().find(|found| found.type_ == REMOVED);
+    told.map_or_else(|| "for the watcher to say what is left".to_owned(), |c| c.message.clone())
 }
 
 /// A client of the tenant with Carrick's own credentials there.
@@ -243,7 +278,10 @@ impl fmt::Display for Left {
                 (on_host, in_tenant, finalizer, on_removal)
             }
         };
-        match on_host {
+        if *on_removal == OnRemoval::Delete {
+            return to_be_deleted(f, on_host.as_ref(), in_tenant.as_ref());
+        }
+        match on_host.as_ref().map(|found| found.claims) {
             Ok(0) => write!(f, "on the host: no claim of it is there")?,
             Ok(1) => write!(f, "on the host: 1 claim stays, with its volume")?,
             Ok(count) => write!(f, "on the host: {count} claims stay, with their volumes")?,
@@ -252,13 +290,11 @@ impl fmt::Display for Left {
                 "on the host: its claims stay, with their volumes; how many can't be counted: {error:#}"
             )?,
         }
-        if *on_removal == OnRemoval::Delete {
-            // No service does it.
-            write!(f, " (spec.onRemoval: Delete is not carried out by this version)")?;
-        }
         match in_tenant {
-            Ok((0, 0)) => return write!(f, "\nin the tenant: nothing has Carrick's finalizer"),
-            Ok((claims, volumes)) => write!(
+            Ok(InTenant { claims: 0, volumes: 0, .. }) => {
+                return write!(f, "\nin the tenant: nothing has Carrick's finalizer");
+            }
+            Ok(InTenant { claims, volumes, .. }) => write!(
                 f,
                 "\nin the tenant: Carrick's finalizer stays on claims ({claims}) and volumes ({volumes})"
             )?,
@@ -278,6 +314,24 @@ impl fmt::Display for Left {
              kubectl patch pv NAME --patch '{patch}'"
         )
     }
+}
+
+fn to_be_deleted(
+    f: &mut fmt::Formatter<'_>,
+    on_host: Result<&OnHost, &anyhow::Error>,
+    in_tenant: Result<&InTenant, &anyhow::Error>,
+) -> fmt::Result {
+    let counted = |what: Result<String, &anyhow::Error>| {
+        what.unwrap_or_else(|error| format!("what there is, which can't be counted: {error:#}"))
+    };
+    write!(
+        f,
+        "spec.onRemoval is Delete, so before it goes there are deleted\n  \
+         on the host: {}; volumes follow their reclaim policy\n  \
+         in the tenant: Carrick's finalizer and what it published: {}; claims stay, Lost",
+        counted(on_host.map(ToString::to_string)),
+        counted(in_tenant.map(ToString::to_string)),
+    )
 }
 
 async fn remove_secret(host: &Client, tenant: &Tenant, system_namespace: &str) -> Result<()> {
@@ -322,18 +376,21 @@ mod tests {
             Left::Objects { on_host, in_tenant, finalizer, on_removal }.to_string()
         };
         let retain = OnRemoval::Retain;
+        let on_host = |claims| Ok(OnHost { claims, namespaces: claims });
+        let in_tenant = |claims, volumes| Ok(InTenant { claims, volumes, classes: 0 });
         assert_eq!(
-            said(Ok(0), Ok((0, 0)), retain),
+            said(on_host(0), in_tenant(0, 0), retain),
             "on the host: no claim of it is there\nin the tenant: nothing has Carrick's finalizer"
         );
-        let some = said(Ok(1), Ok((2, 1)), retain);
+        let some = said(on_host(1), in_tenant(2, 1), retain);
         assert!(some.starts_with("on the host: 1 claim stays, with its volume\n"), "{some}");
         assert!(some.contains("finalizer stays on claims (2) and volumes (1)\n"), "{some}");
         assert!(some.contains(r#"finalizers":["workload.kcp.dev/syncer-K"]}}'"#), "{some}");
-        let no = || Err(anyhow!("forbidden"));
-        let unknown = said(no(), no().map(|count| (count, 0)), OnRemoval::Delete);
+        let unknown = said(Err(anyhow!("forbidden")), Err(anyhow!("forbidden")), retain);
         assert_eq!(unknown.matches("can't be counted: forbidden").count(), 2, "{unknown}");
-        assert!(unknown.contains("Delete is not carried out"), "{unknown}");
         assert!(unknown.contains("kubectl patch pvc"), "{unknown}");
+        let deleted = said(on_host(1), in_tenant(2, 1), OnRemoval::Delete);
+        assert!(deleted.contains("on the host: 1 claim, 1 namespace; volumes follow"), "{deleted}");
+        assert!(deleted.contains("2 claims, 1 volume; claims stay, Lost"), "{deleted}");
     }
 }

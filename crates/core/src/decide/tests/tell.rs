@@ -356,9 +356,13 @@ fn of_a_claim_that_leaves_it_is_told_what_holds_that_and_nothing_else() {
     world.steps = vec![held.clone()];
     assert!(world.decide(Actor::Status).writes.is_empty());
     world.steps = vec![record(Step::Claim, Outcome::Refused, "ShrinkRefused", &uid), held];
+    world.policy.tenant.removing = true;
+    let with_its_tenant = world.decide(Actor::Status).writes;
+    world.policy.tenant.removing = false;
     world.begin_delete(Thing::TenantClaim);
     let decision = world.decide(Actor::Status);
     assert_eq!(whys(&decision.writes), ["condition"], "and no event");
+    assert_eq!(whys(&with_its_tenant), ["condition"], "nor with its tenant");
     world.apply_all(&decision);
     assert_eq!(ours(&world)["reason"], "HeldByClaim");
     assert!(world.decide(Actor::Status).writes.is_empty(), "told once");

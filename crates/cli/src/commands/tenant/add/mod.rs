@@ -147,7 +147,8 @@ fn classes(tenant: &Tenant) -> &'static str {
 }
 
 /// A duration that may be zero; a number alone is one of seconds.
-fn patience(text: &str) -> Result<Duration, String> {
+/// Parses a duration that may be none.
+pub(super) fn patience(text: &str) -> Result<Duration, String> {
     match (text, text.parse()) {
         ("0s", _) => Ok(Duration::ZERO),
         (_, Ok(seconds)) => Ok(Duration::from_secs(seconds)),

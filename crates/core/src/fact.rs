@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::{
     Metadata,
     api::{
-        core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim},
+        core::v1::{Event, Namespace, PersistentVolume, PersistentVolumeClaim},
         storage::v1::StorageClass,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -131,6 +131,9 @@ pub struct ClaimFacts {
     pub tenant_classes: BTreeMap<String, Fact<StorageClass>>,
     /// The last step of each kind; only for services that read them.
     pub steps: Vec<StepRecord>,
+    /// Events on the host claim; only for a decision that tells of them
+    /// ([`host_events`](crate::decide::host_events)).
+    pub host_events: Vec<Event>,
     /// What an API server itself said a moment ago, because the decision asked for it
     /// ([`Decision::asks`](crate::Decision::asks)). Of these, what is not there is gone for certain.
     pub confirmed: BTreeSet<Facet>,
@@ -149,6 +152,7 @@ impl ClaimFacts {
             host_volumes: BTreeMap::new(),
             tenant_classes: BTreeMap::new(),
             steps: Vec::new(),
+            host_events: Vec::new(),
             confirmed: BTreeSet::new(),
         }
     }

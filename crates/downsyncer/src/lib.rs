@@ -22,6 +22,7 @@ pub const ROLE: Role = Role {
     outcomes: &[],
     reads_classes: true,
     steps: None,
+    host_events: None,
     cleans_namespaces: true,
     writes_to_tenants: true,
     mismatched: None,

@@ -22,6 +22,7 @@ pub const ROLE: Role = Role {
     outcomes: &[Outcome::Refused, Outcome::Held, Outcome::Waiting],
     reads_classes: false,
     steps: Some(decide::status::needs_steps),
+    host_events: Some(decide::host_events::needed),
     cleans_namespaces: false,
     writes_to_tenants: true,
     mismatched: Some(decide::status::is_mismatched),

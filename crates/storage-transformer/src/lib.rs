@@ -22,6 +22,7 @@ pub const ROLE: Role = Role {
     outcomes: &[],
     reads_classes: false,
     steps: None,
+    host_events: None,
     cleans_namespaces: false,
     writes_to_tenants: false,
     mismatched: None,

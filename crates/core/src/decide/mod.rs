@@ -6,12 +6,13 @@
 //! | downsyncer | [`down`], `spec` (what goes down), `undo` (how it ends), [`namespace`] (cleaning up) |
 //! | storage-transformer | [`transform`] |
 //! | upsyncer | [`upsync`], [`classes`] |
-//! | status-syncer | [`status`], [`tell`] |
+//! | status-syncer | [`status`], [`tell`], [`host_events`] |
 //!
 //! [`ownership`] answers whose an object is, for all of them.
 
 pub mod classes;
 pub mod down;
+pub mod host_events;
 pub mod namespace;
 pub mod ownership;
 mod spec;

@@ -11,7 +11,11 @@ use k8s_openapi::{
 use serde_json::{Value, json};
 use sha2::{Digest, Sha224};
 
-use super::{claim_phase, ownership::annotation};
+use super::{
+    claim_phase,
+    host_events::{self, Said},
+    ownership::annotation,
+};
 use crate::{
     fact::ClaimFacts,
     names::STORAGE_CONDITION,
@@ -26,13 +30,16 @@ pub const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 /// How long it may take until it is noticed that what another service refused is over: a step that
 /// is done asks for no look.
 const STILL: SignedDuration = SignedDuration::from_secs(30);
+/// How often it is asked at most and at least what the host says about a claim that it does not bind.
+const HOST_ASKED: (SignedDuration, SignedDuration) =
+    (SignedDuration::from_secs(30), SignedDuration::from_mins(10));
 
 /// What to tell about a claim that is not as it should be.
 struct Problem {
     code: String,
     message: String,
-    /// Whether it is told as an Event too: what a person has to do something about.
-    warn: bool,
+    /// What is told as an Event too: what a person has to do something about, or the host's words.
+    event: Option<Said>,
 }
 
 impl Problem {
@@ -40,8 +47,13 @@ impl Problem {
         Self {
             code: record.code.clone(),
             message: record.message.clone(),
-            warn: record.outcome == Outcome::Refused,
+            event: (record.outcome == Outcome::Refused)
+                .then(|| Self::warning(&record.code, &record.message)),
         }
+    }
+
+    fn warning(code: &str, message: &str) -> Said {
+        Said { warning: true, reason: code.to_owned(), note: message.to_owned() }
     }
 }
 
@@ -68,7 +80,11 @@ pub(super) fn decide(
                 decision.verdict = Verdict::Ignored(Some(PATIENCE - waited));
                 return decision;
             }
-            Some(waiting(facts, &decision))
+            if host_events::waits_for_host(facts, claim, policy) {
+                let (often, seldom) = HOST_ASKED;
+                decision = decision.recheck((waited / 2).clamp(often, seldom));
+            }
+            Some(waiting(facts, claim, &decision, now))
         }
         (problem, _) => problem,
     };
@@ -127,7 +143,7 @@ fn leaving(
 
 /// Whether the claim is being deleted, or taken off this sync target, by itself or with its tenant:
 /// then what becomes of its host side is told, and nothing of how it got there.
-fn leaves(claim: &PersistentVolumeClaim, policy: &Policy) -> bool {
+pub(super) fn leaves(claim: &PersistentVolumeClaim, policy: &Policy) -> bool {
     policy.tenant.removing
         || claim.metadata.deletion_timestamp.is_some()
         || annotation(&claim.metadata, &policy.names.deletion()).is_some()
@@ -168,6 +184,16 @@ fn waits_since(
     under_way.then(|| last_progress(facts, claim).unwrap_or(now))
 }
 
+/// How long ago something last happened to a claim.
+pub(super) fn waited(
+    facts: &ClaimFacts,
+    claim: &PersistentVolumeClaim,
+    now: Timestamp,
+) -> SignedDuration {
+    let since = last_progress(facts, claim).unwrap_or(now);
+    now.duration_since(since).max(SignedDuration::ZERO)
+}
+
 /// The steps published for this very claim.
 pub fn steps_of(facts: &ClaimFacts) -> impl Iterator<Item = &StepRecord> {
     let uid = facts.live_tenant_claim().and_then(|claim| claim.metadata.uid.as_deref());
@@ -188,7 +214,8 @@ fn own(decision: &Decision) -> Option<Problem> {
     let Verdict::Refused(reason, _) = &decision.verdict else {
         return None;
     };
-    Some(Problem { code: reason.code.to_owned(), message: reason.message.clone(), warn: true })
+    let event = Some(Problem::warning(reason.code, &reason.message));
+    Some(Problem { code: reason.code.to_owned(), message: reason.message.clone(), event })
 }
 
 /// The latest step on the claim's way that waits.
@@ -203,14 +230,24 @@ pub fn latest_wait(facts: &ClaimFacts) -> Option<&StepRecord> {
         .max_by_key(|record| record.step)
 }
 
-/// What a claim waits for: as the step says that waits, else what is seen from here.
-fn waiting(facts: &ClaimFacts, decision: &Decision) -> Problem {
-    let (code, message) = match (&decision.verdict, latest_wait(facts)) {
+/// What a claim waits for: as the step says that waits, else what is seen from here; and why, if it
+/// is the host that it waits for and the host says so.
+fn waiting(
+    facts: &ClaimFacts,
+    claim: &PersistentVolumeClaim,
+    decision: &Decision,
+    now: Timestamp,
+) -> Problem {
+    let (code, mut message) = match (&decision.verdict, latest_wait(facts)) {
         (_, Some(record)) => (record.code.clone(), record.message.clone()),
         (Verdict::Waiting(reason, _), None) => (reason.code.to_owned(), reason.message.clone()),
         _ => ("Waiting".to_owned(), "waits to be carried to the host".to_owned()),
     };
-    Problem { code, message, warn: false }
+    let event = host_events::explanation(facts, claim, now);
+    if let Some(Said { reason, note, .. }) = &event {
+        message = format!("{message}; the host says: {reason}: {note}");
+    }
+    Problem { code, message, event }
 }
 
 fn complain(claim: &PersistentVolumeClaim, problem: &Problem, now: Timestamp) -> Vec<Write> {
@@ -218,7 +255,7 @@ fn complain(claim: &PersistentVolumeClaim, problem: &Problem, now: Timestamp) ->
     else {
         return Vec::new();
     };
-    let event = problem.warn.then(|| event(claim, problem, now));
+    let event = problem.event.as_ref().map(|said| event(claim, said, now));
     event.into_iter().chain([condition]).collect()
 }
 
@@ -289,15 +326,16 @@ fn set_condition(
 }
 
 /// An Event that says the same of the same claim has the same name, so it is made only once.
-fn event(claim: &PersistentVolumeClaim, problem: &Problem, now: Timestamp) -> Write {
+fn event(claim: &PersistentVolumeClaim, said: &Said, now: Timestamp) -> Write {
+    let Said { warning, reason, note } = said;
     let meta = &claim.metadata;
     let uid = meta.uid.clone().unwrap_or_default();
-    let hash = Sha224::digest(format!("{uid}\n{}\n{}", problem.code, problem.message));
+    let hash = Sha224::digest(format!("{uid}\n{reason}\n{note}"));
     let hash = hash.iter().take(8).fold(0_u64, |hash, byte| (hash << 8) | u64::from(*byte));
     let claim_name = name_of(claim);
     let head: String = claim_name.chars().take(200).collect();
     let name = format!("{}.{hash:016x}", head.trim_end_matches(['.', '-']));
-    let note: String = problem.message.chars().take(1000).collect();
+    let note: String = note.chars().take(1000).collect();
     let body: Value = json!({
         "apiVersion": Kind::Event.api_version(),
         "kind": Kind::Event.kind(),
@@ -306,8 +344,8 @@ fn event(claim: &PersistentVolumeClaim, problem: &Problem, now: Timestamp) -> Wr
         "reportingController": "carrick.dev/status-syncer",
         "reportingInstance": "status-syncer",
         "action": "Sync",
-        "type": "Warning",
-        "reason": problem.code,
+        "type": if *warning { "Warning" } else { "Normal" },
+        "reason": reason,
         "note": note,
         "regarding": {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": uid,

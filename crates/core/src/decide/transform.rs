@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use super::{
-    claim_phase,
+    claim_phase, class_name,
     ownership::{
         ClaimOwner, VolumeLocator, annotation, check_host_namespace, claim_owner, volume_locator,
     },
@@ -54,7 +54,7 @@ fn hold_back(facts: &ClaimFacts, host: &PersistentVolumeClaim, policy: &Policy) 
             return Decision::write(Step::Bind, write);
         }
     }
-    let class = host.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class = class_name(facts.live_tenant_claim().unwrap_or(host));
     let of_class = class.map(|class| format!(" of storage class {class:?}")).unwrap_or_default();
     Decision::waiting(
         Step::Bind,

@@ -4,10 +4,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use carrick_e2e::{Binder, Stage, make_claims, phase};
+use carrick_e2e::{Binder, Place, Stage, make_claims, phase};
 use carrick_testbed::Testbed;
-use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::{Api, api::PostParams};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume};
+use kube::{
+    Api, Client,
+    api::{ListParams, PostParams},
+};
 use serde_json::json;
 
 use crate::{logs_stay_quiet, until_told};
@@ -33,6 +36,8 @@ async fn a_pending_claim_says_what_it_waits_for_and_nobody_makes_noise() -> Resu
         ensure!(told.status == "False", "{told:?}");
         let message = told.message.clone().unwrap_or_default();
         ensure!(message.contains(STUCK), "{message:?} does not say which class");
+        ensure!(message.contains("the host says: ExternalProvisioning"), "{message:?}");
+        host_is_passed_on(&stage, &client).await?;
         let made = claim.metadata.creation_timestamp.context("a claim has a time")?.0;
         let since = told.last_transition_time.clone().context("a condition has a time")?.0;
         // Times of objects are in whole seconds.
@@ -51,6 +56,21 @@ async fn a_pending_claim_says_what_it_waits_for_and_nobody_makes_noise() -> Resu
         Ok(())
     })
     .await
+}
+
+/// What the host's controllers say of the claim stands on the tenant's claim, without names of the host.
+async fn host_is_passed_on(stage: &Stage<'_>, client: &Client) -> Result<()> {
+    let place = Place::new(stage, "kcp", NAMESPACE).await?;
+    let events: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
+    let events = events.list(&ListParams::default()).await?.items;
+    let said = events.iter().find(|e| e.reason.as_deref() == Some("ExternalProvisioning"));
+    let said = said.with_context(|| format!("no Event among {events:?}"))?;
+    let note = said.message.clone().unwrap_or_default();
+    ensure!(said.type_.as_deref() == Some("Normal"), "{said:?}");
+    ensure!(said.involved_object.name.as_deref() == Some("data"), "{said:?}");
+    ensure!(note.contains("example.com/nobody"), "{note:?}");
+    ensure!(!note.contains(&place.host_namespace), "{note:?}");
+    Ok(())
 }
 
 /// A volume that fits, as an operator of the host would make it.

@@ -15,6 +15,7 @@ use carrick_k8s::{
     Class, Client, ConnectionProblem, Pool, TenantHandle, Written, problem::KUBECONFIG_INVALID,
 };
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Event;
 use serde_json::Value;
 
 use super::{journal::Journal, known::Known, overlay::Overlay, publish, role::Role, seen::Seen};
@@ -151,6 +152,11 @@ impl Evaluator {
         {
             facts.steps = self.bus.last_steps(scope).await?;
         }
+        if let Some(needed) = self.role.host_events
+            && needed(&facts, &tenant.policy, Timestamp::now())
+        {
+            facts.host_events = self.host_events(&facts).await;
+        }
         let mut wrote = Vec::new();
         let decide =
             |facts: &ClaimFacts| (self.role.claim)(facts, &tenant.policy, Timestamp::now());
@@ -171,6 +177,20 @@ impl Evaluator {
             && facts.live_host_claim().is_none()
             && facts.live_host_namespace().is_some();
         Ok(if ended { Looked::Ended(recheck) } else { Looked::Settled(recheck) })
+    }
+
+    /// What is said of the host claim; nothing where that can't be read, for it only explains.
+    async fn host_events(&self, facts: &ClaimFacts) -> Vec<Event> {
+        let meta = facts.live_host_claim().map(|claim| &claim.metadata);
+        let place = meta.and_then(|meta| meta.namespace.as_deref().zip(meta.uid.as_deref()));
+        let Some((namespace, uid)) = place else {
+            return Vec::new();
+        };
+        let read = carrick_k8s::events_on(&self.host, namespace, uid).await;
+        read.unwrap_or_else(|error| {
+            tracing::debug!(%error, "What the host says of a claim can't be read");
+            Vec::new()
+        })
     }
 
     /// Counts a claim among those that its tenant sees bound and the host has not, or not any more.

@@ -24,6 +24,8 @@ pub struct Role {
     /// Whether its decision needs the last steps of all services although nothing but facts has
     /// changed; `None`: it never reads them.
     pub steps: Option<fn(&ClaimFacts, &Policy, Timestamp) -> bool>,
+    /// Whether its decision needs what Events on the host claim say; `None`: never.
+    pub host_events: Option<fn(&ClaimFacts, &Policy, Timestamp) -> bool>,
     /// Whether it cleans up host namespaces that have no claims any more.
     pub cleans_namespaces: bool,
     /// Whether it has credentials for tenants.
